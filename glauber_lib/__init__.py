@@ -1,0 +1,1 @@
+"""Glauber dynamics on masked language models."""

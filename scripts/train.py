@@ -1,0 +1,238 @@
+"""Train the embedded language models: MiniLM's encoder under a new language-model head.
+
+The recipe (masked models): windows of 5-80 tokens between [CLS] and [SEP], the mask token only,
+25% of the sites masked while the learning rate is constant, falling to one to three sites while it
+decays linearly to zero; AdamW, gradient clipping, an exponential average of the weights. The
+word embeddings stay frozen, so that they need not be stored. The causal model is the same network with a
+causal attention mask, trained on the next token at a quarter of the sites.
+
+Resumable: the checkpoint holds weights, average, optimiser and step; every batch is a function
+of (seed, step, rank), so a resumed run sees the batches it would have seen. Run it under ``python -m torch.distributed.run
+--nproc-per-node 2`` to give each core its own half of the batch (on two noisy cores several times faster than
+two OpenMP threads, which wait for each other in every operation).
+"""
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from tqdm.auto import tqdm
+
+from glauber_lib.models import EMBEDDED, bare_network, save_embedded
+
+LENGTHS = (5, 8, 12, 20, 20, 32, 48, 64, 80)  # tokens of a window, without its frame
+CLS, SEP, MASK = 101, 102, 103
+FLAT = 0.70  # share of the steps at constant learning rate
+MASKED = 0.25  # share of sites masked during that time
+
+
+class Windows:
+    """Draws windows of running text from the packed corpus.
+
+    Parameters
+    ----------
+    arrays : mapping
+        What ``pack.py`` wrote.
+    held_out : bool
+        Draw from the held-out paragraphs.
+    """
+
+    def __init__(self, arrays, *, held_out=False):
+        prefix = "held_" if held_out else ""
+        self.tokens = arrays["held_out" if held_out else "tokens"]
+        self.starts = arrays[prefix + "starts"]
+        mass = arrays["weights"][arrays[prefix + "source"]]
+        self.cumulative = np.cumsum(mass / mass.sum())
+
+    def draw(self, rng, count, length):
+        """Token ids (count, length + 2), framed by [CLS] and [SEP]."""
+        first = self.starts[np.searchsorted(self.cumulative, rng.random(count), side="right").clip(max=len(self.starts) - 1)]
+        first = np.where(rng.random(count) < 0.2, first + rng.integers(0, 10, count), first)
+        first = np.minimum(first, len(self.tokens) - length)
+        ids = self.tokens[first[:, None] + np.arange(length)].astype(np.int64)
+        frame = lambda token: np.full((count, 1), token)  # noqa: E731
+        return torch.from_numpy(np.concatenate([frame(CLS), ids, frame(SEP)], axis=1))
+
+
+def batch(windows, rng, tokens, rate, causal):
+    """One training batch: inputs (B, T), sites asked for (B, k), their tokens (B, k)."""
+    length = int(rng.choice(LENGTHS))
+    ids = windows.draw(rng, max(1, tokens // (length + 2)), length)
+    share = 0.25 if causal else rate
+    k = max(1, round(share * length)) if share else int(rng.integers(1, 4))
+    sites = torch.from_numpy(rng.random((len(ids), length)).argsort(axis=1)[:, :k].copy()) + 1
+    answers = ids.gather(1, sites)
+    if causal:
+        return ids, sites - 1, answers  # the site before predicts the token
+    return ids.scatter(1, sites, MASK), sites, answers
+
+
+def log_scores(network, ids, sites, causal):
+    """Vocabulary scores (B, k, |V|) at `sites`; the last layer is evaluated there alone."""
+    heads = network.config.num_attention_heads
+    split = lambda x: x.unflatten(-1, (heads, -1)).transpose(1, 2)  # (B, heads, T, d)  # noqa: E731
+    length = ids.shape[1]
+    mask = None
+    if causal:
+        mask = torch.ones(length, length, dtype=torch.bool, device=ids.device).tril()[None, None]
+    hidden = network.bert.embeddings(ids)
+    *layers, last = network.bert.encoder.layer
+    for layer in layers:
+        hidden = layer(hidden, attention_mask=mask)
+    asked = hidden.gather(1, sites[..., None].expand(-1, -1, hidden.shape[-1]))  # (B, k, H)
+    attention = last.attention.self
+    if causal:
+        mask = (torch.arange(length, device=ids.device) <= sites[..., None])[:, None]  # (B, 1, k, T)
+    mixed = F.scaled_dot_product_attention(
+        split(attention.query(asked)), split(attention.key(hidden)), split(attention.value(hidden)), attn_mask=mask
+    )
+    mixed = last.attention.output(mixed.transpose(1, 2).flatten(2), asked)
+    return network.cls(last.output(last.intermediate(mixed), mixed))
+
+
+def cross_entropy(network, ids, sites, answers, causal):
+    """Mean negative log-probability of `answers` in nats."""
+    return F.cross_entropy(log_scores(network, ids, sites, causal).flatten(0, 1).float(), answers.flatten())
+
+
+@torch.inference_mode()
+def held_out_loss(network, windows, causal, device, batches=24):
+    """Cross-entropy with one masked site a window, always on the same windows of 20-60 tokens."""
+    rng = np.random.default_rng(12345)
+    losses = []
+    for _ in range(batches):
+        ids = windows.draw(rng, 32, int(rng.integers(20, 61)))
+        sites = torch.from_numpy(rng.integers(1, ids.shape[1] - 1, (len(ids), 1)))
+        answers = ids.gather(1, sites)
+        inputs, asked = (ids, sites - 1) if causal else (ids.scatter(1, sites, MASK), sites)
+        losses.append(cross_entropy(network, inputs.to(device), asked.to(device), answers.to(device), causal).item())
+    return float(np.mean(losses))
+
+
+def schedule(step, steps, warmup=150):
+    """Learning-rate factor and share of sites masked (0: one to three sites) at `step`."""
+    done = step / steps
+    if done < FLAT:
+        return min(1.0, (step + 1) / warmup), MASKED
+    left = (1 - done) / (1 - FLAT)
+    return max(left, 0.0), MASKED * left if left > 0.4 else 0.0
+
+
+def train(args):
+    """Train one model, writing a checkpoint every `args.every` steps and the export at the end."""
+    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    if world > 1:
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.manual_seed(args.seed)
+    spec = EMBEDDED[args.model]
+    causal = spec["causal"]
+    with np.load(args.tokens) as file:
+        arrays = dict(file)
+    network = bare_network(spec["n_layers"], causal=causal)
+    counts = np.bincount(arrays["tokens"], minlength=network.config.vocab_size) + 0.1
+    with torch.no_grad():
+        network.cls.predictions.bias.copy_(torch.from_numpy(np.log(counts / counts.sum())))
+    network.bert.embeddings.word_embeddings.weight.requires_grad_(False)
+    if args.init:
+        network.load_state_dict(torch.load(args.init, weights_only=True)["model"], strict=False)
+    network.to(device)
+    train_windows, held_windows = Windows(arrays), Windows(arrays, held_out=True)
+    parameters = [p for p in network.parameters() if p.requires_grad]
+    flat = torch.zeros(sum(p.numel() for p in parameters), device=device)  # all gradients, one buffer
+    for p, piece in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+        p.grad = piece.view_as(p)
+    head = set(network.cls.parameters())
+    groups = [
+        {"params": [p for p in parameters if p not in head], "lr": args.rate},
+        {"params": [p for p in parameters if p in head], "lr": args.head_rate},
+    ]
+    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
+    peak = [group["lr"] for group in groups]
+    average = torch.optim.swa_utils.AveragedModel(
+        network, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.998)
+    )
+    args.work.mkdir(parents=True, exist_ok=True)
+    checkpoint, log = args.work / f"{args.model}.pt", args.work / f"{args.model}.jsonl"
+    step, seen = 0, 0
+    if checkpoint.exists():
+        state = torch.load(checkpoint, map_location=device, weights_only=True)
+        network.load_state_dict(state["model"])
+        average.load_state_dict(state["average"])
+        optimizer.load_state_dict(state["optimizer"])
+        step, seen = state["step"], state["tokens"]
+    bar = tqdm(total=args.steps, initial=step, desc=args.model, disable=rank > 0, mininterval=10)
+    recent, began, began_seen = [], time.time(), seen
+    while step < args.steps:
+        factor, rate = schedule(step, args.steps)
+        for group, lr in zip(optimizer.param_groups, peak, strict=True):
+            group["lr"] = lr * factor
+        rng = np.random.default_rng([args.seed, step, rank])
+        data = [x.to(device) for x in batch(train_windows, rng, args.batch // world, rate, causal)]
+        flat.zero_()
+        loss = cross_entropy(network, *data, causal)
+        loss.backward()
+        if world > 1:
+            dist.all_reduce(flat)
+            flat /= world
+        flat *= torch.clamp(1.0 / (flat.norm() + 1e-6), max=1.0)  # clip the gradient to norm 1
+        optimizer.step()
+        average.update_parameters(network)
+        recent.append(loss.item())
+        step += 1
+        seen += args.batch
+        bar.update()
+        if step % args.every == 0 or step == args.steps:
+            if rank == 0:
+                losses = {
+                    "model": held_out_loss(network, held_windows, causal, device),
+                    "average": held_out_loss(average.module, held_windows, causal, device),
+                }
+                line = {"step": step, "tokens": seen, "train": float(np.mean(recent)), **losses,
+                        "tokens_per_s": (seen - began_seen) / (time.time() - began)}  # fmt: skip
+                bar.write(json.dumps(line))
+                with log.open("a") as file:
+                    file.write(json.dumps(line) + "\n")
+                torch.save(
+                    {"model": network.state_dict(), "average": average.state_dict(),
+                     "optimizer": optimizer.state_dict(), "step": step, "tokens": seen},
+                    checkpoint.with_suffix(".tmp"),
+                )  # fmt: skip
+                checkpoint.with_suffix(".tmp").replace(checkpoint)
+            recent.clear()
+            if world > 1:
+                dist.barrier()
+    if rank == 0 and args.export:
+        losses = {name: held_out_loss(m, held_windows, causal, device) for name, m in (("model", network), ("average", average.module))}
+        best = network if losses["model"] <= losses["average"] else average.module
+        save_embedded(best, args.export, {"steps": step, "tokens": seen, "held_out_nats": round(min(losses.values()), 4)})
+    if world > 1:
+        dist.destroy_process_group()
+
+
+def main():
+    """Parse the command line and train."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", choices=sorted(EMBEDDED))
+    parser.add_argument("--tokens", type=Path, required=True, help="what pack.py wrote")
+    parser.add_argument("--work", type=Path, required=True, help="folder for checkpoint and log")
+    parser.add_argument("--export", type=Path, help="folder for the float16 weights at the end")
+    parser.add_argument("--init", type=Path, help="checkpoint whose layers are taken as the start")
+    parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--batch", type=int, default=1_664, help="tokens a step, all ranks")
+    parser.add_argument("--rate", type=float, default=3e-4)
+    parser.add_argument("--head-rate", type=float, default=2e-3)
+    parser.add_argument("--every", type=int, default=250)
+    parser.add_argument("--seed", type=int, default=0)
+    train(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()
