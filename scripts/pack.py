@@ -30,7 +30,7 @@ SENTENCE_END = (".", "!", "?", ";", ":")
 WEIGHTS = {
     "wiki-summaries": 6.0, "wiki-articles": 5.0, "facts": 3.0, "brown": 2.0, "stellarium": 2.0,
     "freeciv": 2.0, "recipes": 1.0, "factbook": 1.0, "foldoc": 0.5, "phenotypes": 0.5, "sotu": 0.5,
-    "anarchism": 0.4, "wordnet": 0.4, "austen": 0.2, "jargon": 0.2, "gcide": 0.1,
+    "anarchism": 0.4, "wordnet": 0.4, "handbook": 0.3, "austen": 0.2, "sqlite": 0.2, "gcide": 0.1, "commentary": 0.1,
 }  # fmt: skip
 
 

@@ -1,0 +1,219 @@
+r"""Influence and fast mixing, margins and slow mixing (paper §5, App. A.1)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from tqdm.auto import tqdm
+
+from glauber_lib.chains import check_temperature, probabilities
+
+# Influence ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Influence:
+    r"""Result of `measure_influence`; entry [i, j] is the effect on site i of a change at site j.
+
+    Attributes
+    ----------
+    temperatures : ndarray, float64[K]
+    maximum : ndarray, float64[K, n, n]
+        Lower bound on :math:`c_{ij}(\tau)`, the supremum of the total variation.
+    average : ndarray, float64[K, n, n]
+        Mean total variation over the pairs tried.
+    oscillation : ndarray, float64[n, n]
+        Lower bound on :math:`\delta_{ij}`, the supremum of the oscillation of the score difference.
+    n_pairs : int
+        Pairs of contexts tried for each (i, j).
+    points : DataFrame
+        Every pair tried: ``temperature, delta, tv`` (a sample of at most 20,000 rows).
+    """
+
+    temperatures: np.ndarray
+    maximum: np.ndarray
+    average: np.ndarray
+    oscillation: np.ndarray
+    n_pairs: int
+    points: pd.DataFrame
+
+
+def measure_influence(model, contexts, replacements, temperatures, *, progress=None):
+    """Influence of every site on every other, over given contexts and replacement tokens.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    contexts : array_like, int[C, n]
+    replacements : array_like, int[C, n, R]
+        Tokens put at each site of each context in place of its own.
+    temperatures : array_like, float[K]
+    progress : str, optional
+        Title of a progress bar.
+
+    Returns
+    -------
+    Influence
+        The suprema are over what was tried: lower bounds.
+    """
+    contexts, replacements = np.asarray(contexts), np.asarray(replacements)
+    temperatures = check_temperature(temperatures, np.shape(temperatures))
+    n_contexts, n = contexts.shape
+    n_new = replacements.shape[2]
+    maximum = np.zeros((len(temperatures), n, n))
+    total = np.zeros_like(maximum)
+    oscillation = np.zeros((n, n))
+    points = []
+    pairs = [(context, j) for context in range(n_contexts) for j in range(n)]
+    for context, j in tqdm(pairs, desc=progress, disable=progress is None, leave=False):
+        others = np.delete(np.arange(n), j)
+        changed = np.repeat(contexts[context][None], n_new + 1, axis=0)  # row 0 stays as it is
+        changed[1:, j] = replacements[context, j]
+        scores = model.scores(np.repeat(changed, n - 1, axis=0), np.tile(others, n_new + 1))
+        scores = scores.view(n_new + 1, n - 1, -1).double()
+        difference = scores[1:] - scores[:1]  # (R, n - 1, V)
+        delta = (difference.amax(2) - difference.amin(2)).cpu().numpy()
+        oscillation[others, j] = np.maximum(oscillation[others, j], delta.max(0))
+        for k, temperature in enumerate(temperatures):
+            law = torch.softmax(scores / temperature, dim=-1)
+            tv = 0.5 * (law[1:] - law[:1]).abs().sum(2).cpu().numpy()  # (R, n - 1)
+            maximum[k, others, j] = np.maximum(maximum[k, others, j], tv.max(0))
+            total[k, others, j] += tv.sum(0)
+            points.append(pd.DataFrame({"temperature": temperature, "delta": delta.ravel(), "tv": tv.ravel()}))
+    points = pd.concat(points, ignore_index=True)
+    points = points.sample(min(20_000, len(points)), random_state=0).sort_index()
+    n_pairs = n_contexts * n_new
+    return Influence(temperatures, maximum, total / n_pairs, oscillation, n_pairs, points)
+
+
+def contraction_norms(matrix):
+    r"""The four numbers that mean fast mixing when below one.
+
+    Parameters
+    ----------
+    matrix : ndarray, float64[n, n]
+        Influence :math:`c_{ij}`.
+
+    Returns
+    -------
+    dict
+        ``alpha`` = :math:`\max_j \sum_i c_{ij}` (the paper's), ``row sum`` = :math:`\max_i \sum_j c_{ij}` (Dobrushin),
+        ``spectral norm`` and ``spectral radius`` (Hayes).
+    """
+    return {
+        "alpha": matrix.sum(0).max(),
+        "row sum": matrix.sum(1).max(),
+        "spectral norm": np.linalg.norm(matrix, 2),
+        "spectral radius": np.abs(np.linalg.eigvals(matrix)).max(),
+    }
+
+
+def threshold(temperatures, values):
+    """Temperature above which `values` stay below one, interpolated in log temperature; nan if they never do."""
+    order = np.argsort(temperatures)
+    t, v = np.log(np.asarray(temperatures, float)[order]), np.asarray(values, float)[order]
+    above = np.flatnonzero(v >= 1)
+    if len(above) == 0:
+        return float(np.exp(t[0]))
+    k = above[-1]
+    if k == len(v) - 1:
+        return float("nan")
+    return float(np.exp(t[k] + (t[k + 1] - t[k]) * (v[k] - 1) / (v[k] - v[k + 1])))
+
+
+def sufficient_temperature(oscillation):
+    r"""Temperature above which mixing is O(n log n): :math:`\tfrac14 \max_j \sum_i \delta_{ij}` (paper §5.2)."""
+    return float(oscillation.sum(0).max() / 4)
+
+
+def contraction_bound(alpha, n, epsilon=0.25):
+    r"""Mixing time :math:`\lceil n/(1 - \alpha) \log(n/\epsilon) \rceil`; infinite for alpha >= 1."""
+    return float(np.ceil(n / (1 - alpha) * np.log(n / epsilon))) if alpha < 1 else np.inf
+
+
+# Margins and escape ------------------------------------------------------------------------------------------------
+
+
+def _site_scores(model, state):
+    """Scores [n, V] of one state at each of its sites, and its tokens [n, 1] on the same device."""
+    state = np.asarray(state)
+    scores = model.scores(np.repeat(state[None], len(state), axis=0), np.arange(len(state)))
+    return scores.double(), torch.as_tensor(state, device=scores.device)[:, None]
+
+
+def score_gaps(model, state):
+    r"""Gap :math:`g_i = s_i(x_i) - \max_{v \ne x_i} s_i(v)` of every site, float64[n]; all positive: a perfect trap."""
+    scores, token = _site_scores(model, state)
+    own = scores.gather(1, token)
+    return (own[:, 0] - scores.scatter(1, token, -torch.inf).amax(1)).cpu().numpy()
+
+
+def escape_probability(model, state, temperature):
+    r"""Exact one-step escape probability of a single state, :math:`\frac1n\sum_i (1 - \pi_i(x_i \mid x_{-i}))`.
+
+    Summed over the other tokens, so that it keeps its precision when it is tiny.
+    """
+    scores, token = _site_scores(model, state)
+    temperature = float(check_temperature(temperature))
+    log_law = (scores / temperature).log_softmax(1).scatter(1, token, -torch.inf)
+    return float(log_law.logsumexp(1).exp().mean())
+
+
+def escape_bound(margin, temperature, n_tokens):
+    r"""The paper's bound on the escape probability, :math:`(|V| - 1) e^{-\gamma/\tau}` (not capped at one)."""
+    return (n_tokens - 1) * np.exp(-margin / temperature)
+
+
+def mixing_lower_bound(margin, temperature, n_tokens):
+    r"""The paper's lower bound :math:`e^{\gamma/\tau} / (4 (|V| - 1))` on the mixing time, in steps."""
+    return np.exp(margin / temperature) / (4 * (n_tokens - 1))
+
+
+# Drift of a token count --------------------------------------------------------------------------------------------
+
+
+def states_with_count(states, token, count, *, seed=0):
+    """Copies of `states` int[B, n] with exactly `count` sites holding `token`, at random positions."""
+    rng = np.random.default_rng([seed, 2])
+    states = np.array(states)
+    n = states.shape[1]
+    if not 0 <= count <= n:
+        raise ValueError(f"count must lie in 0..{n}, got {count}")
+    for row in states:
+        own = row[row != token]
+        fill = own if len(own) else np.array([(token + 1) % 2])
+        row[row == token] = rng.choice(fill, size=(row == token).sum())
+        row[rng.permutation(n)[:count]] = token
+    return states
+
+
+def token_drift(model, states, token, temperature):
+    r"""Drift of the number of sites that hold `token`, by one exact step from each state.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    states : array_like, int[B, n]
+    token : int
+    temperature : float
+
+    Returns
+    -------
+    DataFrame
+        Per state: ``count``; ``up`` = :math:`p_+ = \frac1n \sum_{x_i \ne v} \pi_i(v)`; ``down`` =
+        :math:`p_- = \frac1n \sum_{x_i = v} (1 - \pi_i(v))`; ``drift`` = up - down.
+    """
+    states = np.asarray(states)
+    size, n = states.shape
+    temperature = float(check_temperature(temperature))
+    sites = np.tile(np.arange(n), size)
+    repeated = np.repeat(states, n, axis=0)
+    chance = []
+    for part in np.array_split(np.arange(size * n), max(1, size * n // 256)):  # |V| float64 per row: in parts
+        scores = model.scores(repeated[part], sites[part])
+        chance.append(probabilities(scores, torch.full((len(part),), temperature))[:, token].cpu().numpy())
+    chance = np.concatenate(chance).reshape(size, n)
+    holds = states == token
+    up, down = (chance * ~holds).sum(1) / n, ((1 - chance) * holds).sum(1) / n
+    return pd.DataFrame({"count": holds.sum(1), "up": up, "down": down, "drift": up - down})

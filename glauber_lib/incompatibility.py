@@ -1,0 +1,206 @@
+r"""The rectangle test: do the conditionals fit any joint distribution? (paper §4)
+
+Take a sequence with tokens a, c at sites i, j and replacements b, d. With
+
+.. math:: \ell_i(a \to b \mid x_j = c) = \log \pi_i(b \mid \ldots c \ldots) - \log \pi_i(a \mid \ldots c \ldots)
+
+a joint law would make both paths from (a, c) to (b, d) agree, so that
+
+.. math:: \Delta = \bigl| [\ell_i(a \to b \mid c) + \ell_j(c \to d \mid b)]
+                        - [\ell_j(c \to d \mid a) + \ell_i(a \to b \mid d)] \bigr| = |I_{ij} - I_{ji}|
+
+vanishes. :math:`I_{ij}` and :math:`I_{ji}` are the log cross-ratio as read from either site.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import scipy.stats
+import torch
+
+from glauber_lib.chains import check_temperature, probabilities
+
+
+@dataclass(frozen=True)
+class Rectangles:
+    """K rectangles.
+
+    Attributes
+    ----------
+    states : ndarray, int64[K, n]
+        The sequences, with a at site i and c at site j.
+    passage : ndarray, int64[K]
+        Row of the given states from which each comes.
+    i, j : ndarray, int64[K]
+    b, d : ndarray, int64[K]
+        Replacements at i and j.
+    """
+
+    states: np.ndarray
+    passage: np.ndarray
+    i: np.ndarray
+    j: np.ndarray
+    b: np.ndarray
+    d: np.ndarray
+
+    def __len__(self):
+        return len(self.i)
+
+    def corner(self, *, b=False, d=False):
+        """The states with `b` and/or `d` put in, int64[K, n]."""
+        states, rows = self.states.copy(), np.arange(len(self))
+        if b:
+            states[rows, self.i] = self.b
+        if d:
+            states[rows, self.j] = self.d
+        return states
+
+
+def sample_rectangles(model, states, n_rectangles, *, seed=0, top=50, propose=None):
+    """Random rectangles: passage, sites and replacements drawn uniformly.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    states : array_like, int[P, n]
+        Passages.
+    n_rectangles : int
+    seed : int
+    top : int
+        b and d come from the model's `top` best predictions at their site, the present token excluded.
+    propose : callable, optional
+        ``propose(states, sites) -> scores`` to rank the predictions by; default ``model.scores``.
+
+    Returns
+    -------
+    Rectangles
+    """
+    states = np.asarray(states)
+    if states.shape[1] < 2:
+        raise ValueError(f"a rectangle needs two sites, got states of {states.shape[1]}")
+    rng = np.random.default_rng([seed, 1])
+    passage = rng.integers(len(states), size=n_rectangles)
+    chosen = states[passage]
+    i = rng.integers(states.shape[1], size=n_rectangles)
+    j = (i + rng.integers(1, states.shape[1], size=n_rectangles)) % states.shape[1]
+    scores = propose or model.scores
+
+    def replacement(sites):
+        best = scores(chosen, sites).topk(min(top + 1, model.n_tokens), dim=1).indices.cpu().numpy()
+        present = chosen[np.arange(n_rectangles), sites]
+        out = np.empty(n_rectangles, dtype=np.int64)
+        for k, row in enumerate(best):
+            out[k] = rng.choice([v for v in row if v != present[k]][:top])
+        return out
+
+    return Rectangles(chosen, passage, i, j, replacement(i), replacement(j))
+
+
+def measure_rectangles(model, rectangles, *, temperature=1.0):
+    r"""Incompatibility of every rectangle by four masked forward passes.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    rectangles : Rectangles
+    temperature : float
+
+    Returns
+    -------
+    DataFrame
+        One row per rectangle: ``passage, i, j, distance, a, b, c, d``; ``I_ij, I_ji`` (nats); ``delta`` =
+        :math:`|I_{ij} - I_{ji}|`; ``relative`` = :math:`\Delta/(|I_{ij}| + |I_{ji}|)`; ``influence``, the mean of
+        TV(π_i(·|c), π_i(·|d)) and TV(π_j(·|a), π_j(·|b)).
+    """
+    temperature = float(check_temperature(temperature))
+    rows = np.arange(len(rectangles))
+    a, c = rectangles.states[rows, rectangles.i], rectangles.states[rows, rectangles.j]
+
+    def law(corner, sites):
+        scores = model.scores(corner, sites)
+        return probabilities(scores, torch.full((len(scores),), temperature)).cpu().numpy()  # (K, V)
+
+    def change(law, old, new):
+        return np.log(law[rows, new]) - np.log(law[rows, old])
+
+    parts = []
+    for at, other, old, new in (
+        (rectangles.i, {"d": True}, a, rectangles.b),
+        (rectangles.j, {"b": True}, c, rectangles.d),
+    ):
+        here, there = law(rectangles.states, at), law(rectangles.corner(**other), at)
+        parts.append((change(there, old, new) - change(here, old, new), 0.5 * np.abs(here - there).sum(1)))
+    (from_i, tv_i), (from_j, tv_j) = parts
+    delta = np.abs(from_i - from_j)
+    size = np.abs(from_i) + np.abs(from_j)
+    return pd.DataFrame(
+        {
+            "passage": rectangles.passage, "i": rectangles.i, "j": rectangles.j,
+            "distance": np.abs(rectangles.i - rectangles.j),
+            "a": a, "b": rectangles.b, "c": c, "d": rectangles.d,
+            "I_ij": from_i, "I_ji": from_j, "delta": delta,
+            "relative": np.divide(delta, size, out=np.zeros_like(delta), where=size > 0),
+            "influence": (tv_i + tv_j) / 2,
+        }
+    )  # fmt: skip
+
+
+def measure_joint(model, rectangles):
+    """The control: the same loop of four edges, each a difference of joint log-probabilities.
+
+    Every edge is evaluated by itself, in the order the path visits it, so that what is left is the numerical noise
+    of the joint and nothing is cancelled by construction of the program.
+
+    Parameters
+    ----------
+    model : CausalLM
+        Anything with ``log_prob(states)``.
+    rectangles : Rectangles
+
+    Returns
+    -------
+    DataFrame
+        ``passage, i, j, distance, delta``.
+    """
+    corners = {(b, d): rectangles.corner(b=b, d=d) for b in (False, True) for d in (False, True)}
+
+    def edge(start, end):
+        values = model.log_prob(np.concatenate([corners[end], corners[start]])).cpu().numpy()
+        return values[: len(rectangles)] - values[len(rectangles) :]
+
+    first = edge((False, False), (True, False)) + edge((True, False), (True, True))
+    second = edge((False, False), (False, True)) + edge((False, True), (True, True))
+    return pd.DataFrame(
+        {
+            "passage": rectangles.passage, "i": rectangles.i, "j": rectangles.j,
+            "distance": np.abs(rectangles.i - rectangles.j), "delta": np.abs(first - second),
+        }
+    )  # fmt: skip
+
+
+def bootstrap_interval(*samples, statistic=np.mean, n_resamples=2_000, seed=0):
+    """95% percentile bootstrap interval of a statistic, rows resampled together.
+
+    Parameters
+    ----------
+    *samples : array_like, float[K]
+        Paired samples, passed to `statistic` in order.
+    statistic : callable
+    n_resamples : int
+    seed : int
+
+    Returns
+    -------
+    tuple of float
+        Lower and upper end; both equal the statistic if all values are the same.
+    """
+    samples = [np.asarray(s, dtype=float) for s in samples]
+    if len(samples[0]) < 2 or all(np.ptp(s) == 0 for s in samples):
+        value = float(statistic(*samples))
+        return value, value
+    result = scipy.stats.bootstrap(
+        samples, statistic, paired=True, vectorized=False, n_resamples=n_resamples, method="percentile",
+        rng=np.random.default_rng(seed),
+    )  # fmt: skip
+    return float(result.confidence_interval.low), float(result.confidence_interval.high)

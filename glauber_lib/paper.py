@@ -1,0 +1,325 @@
+"""Profiles, cached results, figures and tables on disk, and the machine-readable paper.
+
+A notebook opens a `Run`, measures, records its claims and finishes; ``python -m glauber_lib.paper`` runs notebooks
+through papermill and skips those whose inputs have not changed.
+"""
+
+import argparse
+import hashlib
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import joblib
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import torch
+
+from glauber_lib import models
+from glauber_lib.plotting import use_style
+
+ROOT = Path(__file__).parent.parent
+NOTEBOOKS = ("01_incompatibility", "02_bounds", "03_crossover", "04_basins")
+KINDS = ("estimate", "exact", "lower bound", "upper bound", "censored")
+VERDICTS = ("holds", "does not hold", "not measurable here")
+PACKAGES = ("torch", "transformers", "sentence-transformers", "numpy", "scipy", "scikit-learn", "matplotlib")
+
+
+def load_profile(profile, notebook):
+    """Settings of one notebook in one profile: the profile's own plus its section for the notebook.
+
+    Raises
+    ------
+    ValueError
+        For an unknown profile or notebook.
+    """
+    profiles = tomllib.loads((ROOT / "notebooks" / "profiles.toml").read_text())
+    if profile not in profiles:
+        raise ValueError(f"unknown profile {profile!r}, choose one of {sorted(profiles)}")
+    if notebook not in NOTEBOOKS:
+        raise ValueError(f"unknown notebook {notebook!r}, choose one of {list(NOTEBOOKS)}")
+    common = {key: value for key, value in profiles[profile].items() if key not in NOTEBOOKS}
+    return {**common, **profiles[profile].get(notebook, {})}
+
+
+def load_passages(path=ROOT / "data" / "passages.jsonl"):
+    """The passages as DataFrame with columns ``id, topic, text``."""
+    return pd.read_json(path, lines=True)
+
+
+def _files_digest(paths):
+    digest = hashlib.blake2b(digest_size=12)
+    for path in sorted(paths):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def library_digest():
+    """Digest of the library's source: what every cached result depends on."""
+    return _files_digest((ROOT / "glauber_lib").glob("*.py"))
+
+
+def _git(*arguments):
+    answer = subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True, check=False)
+    return answer.stdout.strip()
+
+
+def _plain(value):
+    """`value` as what JSON can hold: numpy scalars and arrays as Python numbers, non-finite ones as None."""
+    if isinstance(value, np.ndarray | list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value
+
+
+class Run:
+    """One notebook in one profile.
+
+    Parameters
+    ----------
+    notebook : str
+        One of `NOTEBOOKS`.
+    profile : str
+        A table of ``notebooks/profiles.toml``.
+
+    Attributes
+    ----------
+    settings : dict
+        What the profile says for this notebook.
+    figures : Path
+        Where figures, tables and ``results.json`` go: ``figures/`` for the default profile ``mini``,
+        ``build/<profile>/figures`` for the others.
+    """
+
+    def __init__(self, notebook, profile):
+        self.notebook, self.profile = notebook, profile
+        self.settings = load_profile(profile, notebook)
+        self.seed = self.settings["seed"]
+        self.figures = ROOT / "figures" if profile == "mini" else ROOT / "build" / profile / "figures"
+        self.figures.mkdir(parents=True, exist_ok=True)
+        self.claims, self.outputs = [], []
+        self._models, self._began = {}, time.monotonic()
+        use_style()
+
+    def __getitem__(self, key):
+        return self.settings[key]
+
+    def model(self, name, **options):
+        """A language model by name (`models.load_model`), loaded once."""
+        if name not in self._models:
+            self._models[name] = models.load_model(name, **options)
+        return self._models[name]
+
+    def cached(self, compute, *arguments, **options):
+        """``compute(*arguments, **options)``, or its result from the disk.
+
+        The key is the function, its arguments (a model by its weights), and the library's source; a `progress`
+        title does not count. Delete ``build/cache`` to start afresh, or set GLAUBER_CACHE=off.
+        """
+
+        def describe(value):
+            if isinstance(value, models._LanguageModel):
+                return [type(value).__name__, value.checksum, value.vocabulary]
+            return getattr(value, "name", None) and [type(value).__name__, value.name] or value
+
+        key = joblib.hash(
+            [compute.__module__, compute.__qualname__, library_digest(), [describe(a) for a in arguments],
+             {k: describe(v) for k, v in options.items() if k != "progress"}]
+        )  # fmt: skip
+        path = ROOT / "build" / "cache" / f"{compute.__name__}-{key}.joblib"
+        use = os.environ.get("GLAUBER_CACHE", "on") != "off"
+        if use and path.exists():
+            return joblib.load(path)
+        result = compute(*arguments, **options)
+        if use:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = path.with_suffix(f".{os.getpid()}")
+            joblib.dump(result, partial)
+            partial.replace(path)
+        return result
+
+    def claim(self, id, statement, measured, *, published=None, interval=None, kind="estimate", n=None, verdict, why=""):
+        """Record one claim of the paper with what was measured here; printed, and written by `finish`.
+
+        Parameters
+        ----------
+        id : str
+            Stable name; the notebook's short name is put before it.
+        statement : str
+            The claim in a sentence.
+        measured, published : float or None
+        interval : (float, float), optional
+            95% interval of `measured`.
+        kind : str
+            One of `KINDS`: what `measured` is.
+        n : int, optional
+            Sample size.
+        verdict : bool or str
+            True for 'holds', False for 'does not hold', or one of `VERDICTS`.
+        why : str
+            How the verdict follows.
+        """
+        if isinstance(verdict, bool | np.bool_):
+            verdict = VERDICTS[0] if verdict else VERDICTS[1]
+        if kind not in KINDS or verdict not in VERDICTS:
+            raise ValueError(f"kind must be one of {KINDS} and verdict of {VERDICTS}, got {kind!r} and {verdict!r}")
+        section = self.notebook.split("_", 1)[1]
+        record = {
+            "id": f"{section}/{id}", "statement": statement, "published": _plain(published),
+            "measured": _plain(measured), "interval": _plain(interval) if interval is not None else None,
+            "kind": kind, "n": _plain(n), "verdict": verdict, "why": why,
+        }  # fmt: skip
+        if record["id"] in {c["id"] for c in self.claims}:
+            raise ValueError(f"claim {record['id']!r} recorded twice")
+        self.claims.append(record)
+
+        def show(value):
+            return f"{value:.4g}" if isinstance(value, int | float) else str(value)
+
+        text = f"{record['id']}: {show(record['measured'])}"
+        if record["interval"]:
+            text += " [" + ", ".join(map(show, record["interval"])) + "]"
+        if published is not None:
+            text += f", published {show(record['published'])}"
+        print(f"{text} - {verdict}")
+
+    @property
+    def provenance(self):
+        """What every output carries: profile, seed, commit, device, versions, checksums of the models."""
+        device = next((m.device for m in self._models.values()), torch.device("cpu"))
+        return {
+            "profile": self.profile, "seed": self.seed, "commit": _git("rev-parse", "--short", "HEAD") or None,
+            "dirty": bool(_git("status", "--porcelain", "--", "glauber_lib", "notebooks", "data")),
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu", "dtype": "float32",
+            "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
+            "models": {name: model.checksum for name, model in self._models.items()},
+        }  # fmt: skip
+
+    def _label(self):
+        facts = self.provenance
+        return f"{self.notebook}, profile {self.profile}, seed {self.seed}, commit {facts['commit']}"
+
+    def save_figure(self, figure, name):
+        """Write ``name.png`` and ``name.pdf`` with their provenance in the metadata."""
+        for suffix, metadata in ((".png", {"Description": self._label()}), (".pdf", {"Subject": self._label(), "CreationDate": None})):
+            figure.savefig(self.figures / (name + suffix), metadata=metadata)
+            self.outputs.append(name + suffix)
+
+    def save_table(self, table, name, *, digits=3):
+        """Write ``name.csv`` (first line: a comment with the provenance) and ``name.md``; return the table."""
+        with (self.figures / f"{name}.csv").open("w") as file:
+            file.write(f"# {self._label()}\n")
+            table.to_csv(file, index=False, float_format="%.6g")
+        text = table.to_markdown(index=False, floatfmt=f".{digits}g", missingval="")
+        (self.figures / f"{name}.md").write_text(f"{text}\n\n<!-- {self._label()} -->\n")
+        self.outputs += [f"{name}.csv", f"{name}.md"]
+        return table
+
+    def finish(self):
+        """Put this notebook's claims and provenance into ``results.json``, in place of its earlier ones."""
+        path = self.figures / "results.json"
+        section = self.notebook.split("_", 1)[1]
+        old = json.loads(path.read_text()) if path.exists() else {"provenance": {}, "claims": []}
+        seconds = {**old["provenance"].get("seconds", {}), self.notebook: round(time.monotonic() - self._began, 1)}
+        checksums = {**old["provenance"].get("models", {}), **self.provenance["models"]}
+        results = {
+            "provenance": {**self.provenance, "models": checksums, "seconds": dict(sorted(seconds.items()))},
+            "claims": sorted(
+                [c for c in old["claims"] if not c["id"].startswith(section + "/")] + self.claims, key=lambda c: c["id"]
+            ),
+        }
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(results, indent=1) + "\n")
+        partial.replace(path)
+        stamp = ROOT / "build" / self.profile / f"{self.notebook}.outputs.json"
+        stamp.parent.mkdir(parents=True, exist_ok=True)
+        stamp.write_text(json.dumps([*self.outputs, "results.json"]))
+        plt.close("all")
+        print(f"{len(self.claims)} claims, {len(self.outputs)} files")
+
+
+# Running notebooks -------------------------------------------------------------------------------------------------
+
+
+def inputs_digest(notebook, profile):
+    """Digest of all that the outputs of a notebook depend on."""
+    settings = json.dumps(load_profile(profile, notebook), sort_keys=True)
+    data = [ROOT / "data" / "passages.jsonl", *(ROOT / "data" / "models").glob("*/*.safetensors")]
+    files = _files_digest([ROOT / "notebooks" / f"{notebook}.py", *data])
+    return hashlib.blake2b((settings + files + library_digest()).encode(), digest_size=12).hexdigest()
+
+
+def is_current(notebook, profile):
+    """Whether the outputs of a notebook are all there and its inputs have not changed since."""
+    build = ROOT / "build" / profile
+    figures = ROOT / "figures" if profile == "mini" else build / "figures"
+    stamp, outputs = build / f"{notebook}.digest", build / f"{notebook}.outputs.json"
+    if not (stamp.exists() and outputs.exists()):
+        return False
+    complete = all((figures / name).exists() for name in json.loads(outputs.read_text()))
+    return complete and stamp.read_text() == inputs_digest(notebook, profile)
+
+
+def run_notebook(notebook, profile):
+    """Execute one notebook by papermill into ``build/<profile>/``; seconds it took.
+
+    Raises
+    ------
+    papermill.exceptions.PapermillExecutionError
+        If a cell fails; the executed notebook holds its traceback.
+    """
+    import jupytext
+    import papermill
+
+    build = ROOT / "build" / profile
+    build.mkdir(parents=True, exist_ok=True)
+    source, target = build / f".{notebook}.input.ipynb", build / f"{notebook}.ipynb"
+    (build / f"{notebook}.digest").unlink(missing_ok=True)
+    digest = inputs_digest(notebook, profile)
+    jupytext.write(jupytext.read(ROOT / "notebooks" / f"{notebook}.py"), source)
+    began = time.monotonic()
+    papermill.execute_notebook(
+        str(source), str(target), parameters={"profile": profile}, kernel_name="python3", cwd=str(ROOT),
+        progress_bar={"desc": notebook}, log_output=False,
+    )  # fmt: skip
+    source.unlink()
+    (build / f"{notebook}.digest").write_text(digest)
+    return time.monotonic() - began
+
+
+def main(arguments=None):
+    """Command line: run the notebooks of a profile, those that are not current."""
+    parser = argparse.ArgumentParser(prog="python -m glauber_lib.paper", description=main.__doc__)
+    parser.add_argument("--profile", default="mini")
+    parser.add_argument("--notebook", action="append", help="default: all four")
+    parser.add_argument("--force", action="store_true", help="run also what is current")
+    options = parser.parse_args(arguments)
+    chosen = options.notebook or list(NOTEBOOKS)
+    try:
+        for notebook in chosen:
+            load_profile(options.profile, notebook)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    for notebook in chosen:
+        if not options.force and is_current(notebook, options.profile):
+            print(f"{notebook}: up to date")
+            continue
+        seconds = run_notebook(notebook, options.profile)
+        print(f"{notebook}: {seconds:.0f} s")
+    figures = "figures" if options.profile == "mini" else f"build/{options.profile}/figures"
+    print(f"figures, tables and results.json: {figures}/   executed notebooks: build/{options.profile}/")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""The one matplotlib style, and the figures the notebooks share. Functions take results, never models."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+COLORS = ["#1f5a94", "#d1701f", "#3f8f5b", "#8c4a9e", "#b03a48", "#6b6b6b"]
+STYLE = {
+    "figure.dpi": 100,
+    "savefig.dpi": 200,
+    "figure.constrained_layout.use": True,
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.labelsize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.prop_cycle": plt.cycler(color=COLORS),
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "pdf.fonttype": 42,
+}
+
+
+def use_style():
+    """Set the style of every figure of the package."""
+    plt.rcParams.update(STYLE)
+
+
+def band(axis, x, samples, *, label=None, color=None):
+    """Mean over the rows of ``samples`` [R, K] against ``x`` [K], with the 95% band of the mean."""
+    mean = samples.mean(0)
+    half = 1.96 * samples.std(0, ddof=1) / np.sqrt(len(samples))
+    (line,) = axis.plot(x, mean, label=label, color=color)
+    axis.fill_between(x, mean - half, mean + half, color=line.get_color(), alpha=0.2, linewidth=0)
+    return line
+
+
+def trajectory(axis, points, *, title=None):
+    """One chain in the plane, points [K, 2] joined and coloured from warm (early) to cool (late)."""
+    colors = plt.cm.coolwarm_r(np.linspace(0, 1, len(points)))
+    axis.plot(*points.T, color="0.75", linewidth=0.7, zorder=1)
+    axis.scatter(*points.T, c=colors, s=22, zorder=2, edgecolor="white", linewidth=0.3)
+    axis.scatter(*points[0], marker="s", s=60, color=colors[0], edgecolor="black", zorder=3)
+    axis.scatter(*points[-1], marker="D", s=60, color=colors[-1], edgecolor="black", zorder=3)
+    if title:
+        axis.set_title(title)
+
+
+def matrix(axis, values, labels, *, title=None, vmax=1.0, colorbar=None):
+    """Heat map of an influence matrix [n, n]: row i is influenced by column j."""
+    image = axis.imshow(values, cmap="magma_r", vmin=0, vmax=vmax)
+    axis.set_xticks(range(len(labels)), labels, rotation=90, fontsize=8)
+    axis.set_yticks(range(len(labels)), labels, fontsize=8)
+    axis.set_xlabel("changed site $j$")
+    axis.set_ylabel("resampled site $i$")
+    axis.grid(False)
+    if title:
+        axis.set_title(title)
+    if colorbar:
+        plt.colorbar(image, ax=axis, shrink=0.8, label=colorbar)
+    return image
+
+
+def reference_line(axis, value, text, *, vertical=False, color="0.4"):
+    """A dashed line at `value` with `text` beside it, inside the axes."""
+    if vertical:
+        axis.axvline(value, color=color, linestyle="--", linewidth=1)
+        axis.annotate(text, (value, 0.98), xycoords=("data", "axes fraction"), xytext=(3, 0),
+                      textcoords="offset points", va="top", fontsize=8, color=color)  # fmt: skip
+    else:
+        axis.axhline(value, color=color, linestyle="--", linewidth=1)
+        axis.annotate(text, (0.99, value), xycoords=("axes fraction", "data"), xytext=(0, 3),
+                      textcoords="offset points", ha="right", fontsize=8, color=color)  # fmt: skip
