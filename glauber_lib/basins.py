@@ -63,6 +63,7 @@ class TopicScorer:
 
     def __init__(self, embedder, scale=20.0, topics=TOPICS):
         self.embedder, self.scale, self.labels = embedder, scale, list(topics)
+        self.name = f"similarity({embedder.name}, {scale:g})"
         self._label_vectors = np.stack([embedder.embed(descriptions).mean(0) for descriptions in topics.values()])
         self._label_vectors /= np.linalg.norm(self._label_vectors, axis=1, keepdims=True)
 
@@ -77,13 +78,25 @@ class PipelineTopicScorer:
     """The published scorer: a Hugging Face zero-shot pipeline, such as ``facebook/bart-large-mnli``."""
 
     def __init__(self, name, topics=TOPICS):
-        self.labels = list(topics)
+        self.name, self.labels = name, list(topics)
         self._classify = pipeline("zero-shot-classification", model=name)
 
     def score(self, texts):
         """Probabilities float64[len(texts), len(labels)], in the order of `labels`."""
         answers = self._classify(list(texts), candidate_labels=self.labels)
         return np.array([[dict(zip(a["labels"], a["scores"], strict=True))[k] for k in self.labels] for a in answers])
+
+
+def load_topic_scorer(name, embedder):
+    """`TopicScorer` for the name ``"similarity"``, otherwise a `PipelineTopicScorer` of that model."""
+    return TopicScorer(embedder) if name == "similarity" else PipelineTopicScorer(name)
+
+
+def topic_scores(model, scorer, states):
+    """Topic probabilities float64[..., labels] of states int[..., n]."""
+    states = np.asarray(states)
+    scores = scorer.score(model.texts(states.reshape(-1, states.shape[-1])))
+    return scores.reshape(*states.shape[:-1], -1)
 
 
 def sentiment(texts):

@@ -7,7 +7,7 @@ import pandas as pd
 import torch
 from tqdm.auto import tqdm
 
-from glauber_lib.chains import check_temperature, probabilities
+from glauber_lib.chains import check_temperature
 
 # Influence ---------------------------------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ def states_with_count(states, token, count, *, seed=0):
     return states
 
 
-def token_drift(model, states, token, temperature):
+def token_drift(model, states, token, temperatures):
     r"""Drift of the number of sites that hold `token`, by one exact step from each state.
 
     Parameters
@@ -196,24 +196,28 @@ def token_drift(model, states, token, temperature):
     model : ConditionalModel
     states : array_like, int[B, n]
     token : int
-    temperature : float
+    temperatures : array_like, float[K]
 
     Returns
     -------
     DataFrame
-        Per state: ``count``; ``up`` = :math:`p_+ = \frac1n \sum_{x_i \ne v} \pi_i(v)`; ``down`` =
-        :math:`p_- = \frac1n \sum_{x_i = v} (1 - \pi_i(v))`; ``drift`` = up - down.
+        Per temperature and state: ``temperature``; ``count``; ``up`` = :math:`p_+ = \frac1n \sum_{x_i \ne v} \pi_i(v)`;
+        ``down`` = :math:`p_- = \frac1n \sum_{x_i = v} (1 - \pi_i(v))`; ``drift`` = up - down.
     """
     states = np.asarray(states)
     size, n = states.shape
-    temperature = float(check_temperature(temperature))
-    sites = np.tile(np.arange(n), size)
-    repeated = np.repeat(states, n, axis=0)
+    temperatures = check_temperature(temperatures, np.shape(temperatures))
+    sites, repeated = np.tile(np.arange(n), size), np.repeat(states, n, axis=0)
     chance = []
     for part in np.array_split(np.arange(size * n), max(1, size * n // 256)):  # |V| float64 per row: in parts
-        scores = model.scores(repeated[part], sites[part])
-        chance.append(probabilities(scores, torch.full((len(part),), temperature))[:, token].cpu().numpy())
-    chance = np.concatenate(chance).reshape(size, n)
+        scores = model.scores(repeated[part], sites[part]).double()
+        chance.append([(scores / t).log_softmax(1)[:, token].exp().cpu().numpy() for t in temperatures])
+    chance = np.concatenate(chance, axis=1).reshape(len(temperatures), size, n)
     holds = states == token
-    up, down = (chance * ~holds).sum(1) / n, ((1 - chance) * holds).sum(1) / n
-    return pd.DataFrame({"count": holds.sum(1), "up": up, "down": down, "drift": up - down})
+    up, down = (chance * ~holds).sum(2) / n, ((1 - chance) * holds).sum(2) / n  # (K, B)
+    return pd.DataFrame(
+        {
+            "temperature": np.repeat(temperatures, size), "count": np.tile(holds.sum(1), len(temperatures)),
+            "up": up.ravel(), "down": down.ravel(), "drift": (up - down).ravel(),
+        }
+    )  # fmt: skip

@@ -76,6 +76,7 @@ def inverse_cdf(weights, uniform):
     total = cumulative[:, -1]
     target = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
     index = torch.searchsorted(cumulative, target[:, None], right=True)  # (B, 1)
+    index = index.clamp(max=weights.shape[1] - 1)  # only where all weights are zero
     high = cumulative.gather(1, index)[:, 0]
     low = cumulative.gather(1, (index - 1).clamp(min=0))[:, 0].where(index[:, 0] > 0, torch.zeros_like(total))
     return index[:, 0], low / total, high / total
@@ -263,5 +264,7 @@ def run_chains(
     trace = Trace(initial, *columns, start + done, temperature, seed, chains, frozen, getattr(model, "name", ""), calls)
     if resume is None:
         return trace
-    joined = {k: np.concatenate([getattr(resume, k), getattr(trace, k)]) for k in ("step", "chain", "site", "old", "new")}
+    joined = {
+        k: np.concatenate([getattr(resume, k), getattr(trace, k)]) for k in ("step", "chain", "site", "old", "new")
+    }
     return replace(trace, initial=resume.initial, model_calls=calls + resume.model_calls, **joined)

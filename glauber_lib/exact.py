@@ -16,7 +16,10 @@ def conditionals(model, n_sites, temperature=1.0):
     states = all_states(model.n_tokens, n_sites)
     temperature = torch.full((len(states),), float(check_temperature(temperature)))
     return np.stack(
-        [probabilities(model.scores(states, np.full(len(states), i)), temperature).cpu().numpy() for i in range(n_sites)]
+        [
+            probabilities(model.scores(states, np.full(len(states), i)), temperature).cpu().numpy()
+            for i in range(n_sites)
+        ]
     )
 
 

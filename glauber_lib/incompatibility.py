@@ -47,6 +47,10 @@ class Rectangles:
     def __len__(self):
         return len(self.i)
 
+    def take(self, rows):
+        """Some of the rectangles."""
+        return Rectangles(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
     def corner(self, *, b=False, d=False):
         """The states with `b` and/or `d` put in, int64[K, n]."""
         states, rows = self.states.copy(), np.arange(len(self))
@@ -144,6 +148,12 @@ def measure_rectangles(model, rectangles, *, temperature=1.0):
             "influence": (tv_i + tv_j) / 2,
         }
     )  # fmt: skip
+
+
+def noise_floor(model, rectangles):
+    """Largest change of Δ (nats) when `rectangles` are evaluated in float64 instead of float32."""
+    single, double = (measure_rectangles(m, rectangles).delta for m in (model, model.double()))
+    return float((single - double).abs().max())
 
 
 def measure_joint(model, rectangles):

@@ -9,6 +9,7 @@ States are arrays of *token indices* ``0 .. n_tokens - 1``: content only, no [CL
 maps them to its own vocabulary and adds its own frame.
 """
 
+import copy
 import hashlib
 import itertools
 import json
@@ -21,7 +22,7 @@ import numpy as np
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertModel
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, BertConfig
 
 DATA = Path(__file__).parent.parent / "data"
 
@@ -181,6 +182,13 @@ class _LanguageModel:
             digest.update(name.encode() + tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()
 
+    def double(self):
+        """The same model in float64, to measure rounding with."""
+        return type(self)(
+            copy.deepcopy(self.network).double(), self.tokenizer, name=self.name, vocabulary=self.vocabulary,
+            batch_tokens=self.batch_tokens, device=self.device,
+        )  # fmt: skip
+
     def __repr__(self):
         return f"{type(self).__name__}({self.name!r}, n_tokens={self.n_tokens})"
 
@@ -233,7 +241,8 @@ class MaskedLM(_LanguageModel):
         at = torch.arange(size, device=self.device), sites + len(self._before)
         ids[at] = self.tokenizer.mask_token_id
         hidden = self.network.base_model(input_ids=ids).last_hidden_state[at]  # (B, H): one site goes to the head
-        return HEADS[self.network.config.model_type](self.network, hidden)[:, self._ids].float()
+        scores = HEADS[self.network.config.model_type](self.network, hidden)[:, self._ids]
+        return scores if scores.dtype == torch.float64 else scores.float()
 
 
 class CausalLM(_LanguageModel):
@@ -263,9 +272,7 @@ class CausalLM(_LanguageModel):
         """Joint log-probability float64[B] of states int[B, n]."""
         states = torch.as_tensor(states, device=self.device)
         step = max(1, self.batch_tokens // 8 // states.shape[1])  # n rows of |V| float64 each
-        parts = [
-            self.log_factors(part).gather(2, part[..., None])[..., 0].sum(1) for part in states.split(step)
-        ]
+        parts = [self.log_factors(part).gather(2, part[..., None])[..., 0].sum(1) for part in states.split(step)]
         return torch.cat(parts)
 
     def proposals(self, states, sites):
@@ -279,7 +286,11 @@ class CausalLM(_LanguageModel):
                              "pass a smaller vocabulary")  # fmt: skip
         states, sites = torch.as_tensor(states), torch.as_tensor(sites)
         every = states[:, None].repeat(1, self.n_tokens, 1)  # (B, V, n)
-        every.scatter_(2, sites[:, None, None].expand(-1, self.n_tokens, 1), torch.arange(self.n_tokens)[None, :, None].expand(len(states), -1, 1))
+        every.scatter_(
+            2,
+            sites[:, None, None].expand(-1, self.n_tokens, 1),
+            torch.arange(self.n_tokens)[None, :, None].expand(len(states), -1, 1),
+        )
         return self.log_prob(every.flatten(0, 1)).view(len(states), self.n_tokens)
 
 
@@ -372,6 +383,7 @@ def save_embedded(network, folder, facts):
     folder.mkdir(parents=True, exist_ok=True)
     weights = {k: v.detach().cpu().half().contiguous() for k, v in network.state_dict().items() if _is_stored(k)}
     save_file(weights, folder / "model.safetensors")
+    (folder / "model.safetensors").chmod(0o644)
     (folder / "training.json").write_text(json.dumps(facts, indent=1) + "\n")
 
 

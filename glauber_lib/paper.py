@@ -129,7 +129,7 @@ class Run:
         def describe(value):
             if isinstance(value, models._LanguageModel):
                 return [type(value).__name__, value.checksum, value.vocabulary]
-            return getattr(value, "name", None) and [type(value).__name__, value.name] or value
+            return (getattr(value, "name", None) and [type(value).__name__, value.name]) or value
 
         key = joblib.hash(
             [compute.__module__, compute.__qualname__, library_digest(), [describe(a) for a in arguments],
@@ -147,7 +147,9 @@ class Run:
             partial.replace(path)
         return result
 
-    def claim(self, id, statement, measured, *, published=None, interval=None, kind="estimate", n=None, verdict, why=""):
+    def claim(
+        self, id, statement, measured, *, published=None, interval=None, kind="estimate", n=None, verdict, why=""
+    ):
         """Record one claim of the paper with what was measured here; printed, and written by `finish`.
 
         Parameters
@@ -190,7 +192,7 @@ class Run:
             text += " [" + ", ".join(map(show, record["interval"])) + "]"
         if published is not None:
             text += f", published {show(record['published'])}"
-        print(f"{text} - {verdict}")
+        print(f"{text}: {verdict}{', ' + why if why else ''}")
 
     @property
     def provenance(self):
@@ -210,7 +212,10 @@ class Run:
 
     def save_figure(self, figure, name):
         """Write ``name.png`` and ``name.pdf`` with their provenance in the metadata."""
-        for suffix, metadata in ((".png", {"Description": self._label()}), (".pdf", {"Subject": self._label(), "CreationDate": None})):
+        for suffix, metadata in (
+            (".png", {"Description": self._label()}),
+            (".pdf", {"Subject": self._label(), "CreationDate": None}),
+        ):
             figure.savefig(self.figures / (name + suffix), metadata=metadata)
             self.outputs.append(name + suffix)
 

@@ -73,3 +73,14 @@ def reference_line(axis, value, text, *, vertical=False, color="0.4"):
         axis.axhline(value, color=color, linestyle="--", linewidth=1)
         axis.annotate(text, (0.99, value), xycoords=("axes fraction", "data"), xytext=(0, 3),
                       textcoords="offset points", ha="right", fontsize=8, color=color)  # fmt: skip
+
+
+def binned_means(axis, x, y, *, bins=6):
+    """Means of `y` in `bins` groups of equal size along `x`, with 95% bars of the mean."""
+    order = np.argsort(np.asarray(x))
+    groups = np.array_split(order, bins)
+    x, y = np.asarray(x), np.asarray(y)
+    centers, means = [x[g].mean() for g in groups], [y[g].mean() for g in groups]
+    bars = [1.96 * y[g].std(ddof=1) / np.sqrt(len(g)) for g in groups]
+    axis.errorbar(centers, means, yerr=bars, fmt="o-", color="black", markersize=4, linewidth=1, capsize=2,
+                  label="mean of equal groups, 95%")  # fmt: skip

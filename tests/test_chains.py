@@ -1,0 +1,366 @@
+"""The chain against its law, and every short cut of the engine against a plain loop."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from conftest import codes, fit, random_ising, random_joint, random_table
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glauber_lib import exact
+from glauber_lib.chains import BLOCK, Trace, inverse_cdf, probabilities, run_chains, uniforms
+from glauber_lib.models import TabularModel
+
+MOVES = ("step", "chain", "site", "old", "new")
+
+
+class Watched:
+    """A model that counts its calls and raises `error` at call number `at`."""
+
+    def __init__(self, model, *, at=None, error=KeyboardInterrupt):
+        self.model, self.n_tokens, self.at, self.error, self.calls = model, model.n_tokens, at, error, 0
+
+    def scores(self, states, sites):
+        self.calls += 1
+        if self.calls == self.at:
+            raise self.error
+        return self.model.scores(states, sites)
+
+
+def moves_of(trace, row=None):
+    """Moves (step, site, old, new) of one chain, or (step, chain, site, old, new) of all."""
+    if row is None:
+        return list(zip(*(getattr(trace, k).tolist() for k in MOVES), strict=True))
+    mine = trace.chain == row
+    return list(zip(*(getattr(trace, k)[mine].tolist() for k in MOVES if k != "chain"), strict=True))
+
+
+def plain_moves(model, state, *, n_steps, temperature, seed, chain, frozen):
+    """The chain as the paper defines it: scores at each step, no memory, the same uniforms."""
+    state, free, moves = np.array(state), np.flatnonzero(~np.array(frozen)), []
+    for t in range(n_steps):
+        u = np.random.Generator(np.random.Philox(key=np.array([seed, chain], np.uint64), counter=t)).random(2)
+        site = free[int(u[0] * len(free))]
+        scores = np.asarray(model.scores(state[None], np.array([site]))[0], float) / temperature
+        weights = np.cumsum(np.exp(scores - scores.max()))
+        token = int(np.searchsorted(weights, u[1] * weights[-1], side="right"))
+        if token != state[site]:
+            moves.append((t, int(site), int(state[site]), token))
+        state[site] = token
+    return moves
+
+
+# Law ---------------------------------------------------------------------------------------------------------------
+
+
+def test_one_step_follows_the_transition_matrix(system):
+    temperatures, size = (0.5, 1.0, 3.0), 4_000
+    start = np.arange(system.n) % system.model.n_tokens
+    trace = run_chains(
+        system.model, np.tile(start, (3 * size, 1)), n_steps=1, temperature=np.repeat(temperatures, size), seed=3
+    )
+    n_states = system.model.n_tokens**system.n
+    rows = {
+        t: exact.transition_matrix(system.model, system.n, t)[codes(start, system.model.n_tokens)] for t in temperatures
+    }
+    for k, t in enumerate(temperatures):
+        ends = codes(trace.final[k * size : (k + 1) * size], system.model.n_tokens)
+        counts = np.bincount(ends, minlength=n_states)
+        assert fit(counts, rows[t].toarray()[0]) > 1e-3
+        # the same counts refute the law of another temperature: the test has power
+        assert fit(counts, rows[temperatures[k - 1]].toarray()[0]) < 1e-6
+
+
+def test_ten_steps_follow_the_tenth_power_of_the_transition_matrix(system):
+    start = np.zeros(system.n, dtype=int)
+    trace = run_chains(system.model, np.tile(start, (1_500, 1)), n_steps=10, temperature=0.7, seed=5)
+    matrix = exact.transition_matrix(system.model, system.n, 0.7).toarray()
+    law = np.linalg.matrix_power(matrix, 10)[0]
+    assert fit(np.bincount(codes(trace.final, system.model.n_tokens), minlength=len(law)), law) > 1e-3
+
+
+@pytest.mark.parametrize("model", [random_table(3, 2), random_joint(3, 2)[0], random_ising(3)])
+def test_long_run_occupation_is_the_stationary_law(model):
+    trace = run_chains(model, np.zeros((100, 3), int), n_steps=1_000, seed=1)
+    occupation = np.zeros(8)
+    for row in range(100):
+        states, _, durations = trace.visits(row)
+        np.add.at(occupation, codes(states, 2), durations)
+    law = exact.stationary_law(exact.transition_matrix(model, 3))
+    assert 0.5 * np.abs(occupation / occupation.sum() - law).sum() < 0.01
+
+
+def test_sites_are_chosen_uniformly_among_the_free_ones():
+    flat = TabularModel(np.zeros((3, 2, 2, 2)))
+    frozen = np.array([False, True, False])
+    trace = run_chains(flat, np.zeros((2_000, 3), int), n_steps=5, frozen=frozen, seed=0)
+    assert fit(np.bincount(trace.site, minlength=3), [0.5, 0, 0.5]) > 1e-3
+
+
+# Random numbers and draws ------------------------------------------------------------------------------------------
+
+
+def test_uniforms_are_a_function_of_seed_chain_and_step():
+    whole = uniforms(7, [0, 5, 2], 0, 600)
+    np.testing.assert_array_equal(uniforms(7, [5], 123, 50)[:, 0], whole[123:173, 1])
+    for other in (uniforms(8, [5], 0, 600), uniforms(7, [6], 0, 600)):
+        assert not (other[:, 0] == whole[:, 1]).any()
+    generator = np.random.Generator(np.random.Philox(key=np.array([7, 2], np.uint64)))
+    np.testing.assert_array_equal(whole[:, 2], generator.random((600, 4)))
+
+
+def test_uniforms_are_uniform_and_uncorrelated():
+    u = uniforms(0, range(50), 0, 400).reshape(-1, 4)
+    for column in u.T:
+        assert fit(np.bincount((column * 50).astype(int), minlength=50), np.full(50, 0.02)) > 1e-3
+    assert np.abs(np.corrcoef(u.T) - np.eye(4)).max() < 4 / np.sqrt(len(u))
+
+
+def test_a_million_draws_never_take_a_token_of_weight_zero():
+    weights = torch.rand(40, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    weights[::2] = 0
+    uniform = torch.from_numpy(np.random.default_rng(0).random(10**6))
+    counts = np.zeros(40)
+    for part in uniform.split(50_000):
+        counts += np.bincount(inverse_cdf(weights.expand(len(part), -1), part)[0], minlength=40)
+    assert counts[::2].sum() == 0
+    assert fit(counts, (weights / weights.sum()).numpy()) > 1e-3
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 1e-300, 1e-20, 0.1, 1.0, 1e6]), min_size=1, max_size=6).filter(any), st.booleans()
+)
+def test_the_extreme_uniforms_draw_a_token_of_positive_weight(weights, last):
+    uniform = torch.tensor([np.nextafter(1, 0) if last else 0.0], dtype=torch.float64)
+    (index,), _, _ = inverse_cdf(torch.tensor([weights], dtype=torch.float64), uniform)
+    assert weights[index] > 0
+
+
+@given(
+    st.lists(st.floats(0, 10), min_size=1, max_size=8).filter(lambda w: sum(w) > 1e-3),
+    st.floats(0, 1, exclude_max=True),
+)
+def test_the_interval_of_a_draw_holds_its_uniform_and_has_its_probability(weights, uniform):
+    row = torch.tensor([weights], dtype=torch.float64)
+    (index,), (low,), (high,) = inverse_cdf(row, torch.tensor([uniform], dtype=torch.float64))
+    assert low - 1e-15 <= uniform <= high + 1e-15
+    assert float(high - low) == pytest.approx(weights[index] / sum(weights), abs=1e-14)
+
+
+def test_a_flat_law_of_thirty_thousand_tokens_is_drawn_in_full_precision():
+    scores = torch.zeros(100, 30_000, dtype=torch.float32)
+    uniform = torch.linspace(0, 1, 101, dtype=torch.float64)[:100] + 1e-3 / 30_000
+    index, low, high = inverse_cdf(probabilities(scores, np.ones(100)), uniform)
+    # in float32 the cumulative sum is off by whole tokens at the far end
+    np.testing.assert_array_equal(index, np.arange(100) * 300)
+    np.testing.assert_allclose(low, index.double() / 30_000, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose((high - low) * 30_000, 1, rtol=1e-10)
+
+
+def test_probabilities_are_the_softmax_in_float64():
+    scores = np.array([[0.0, 1.0, 3.0], [2.0, -1.0, 0.5]], dtype=np.float32)
+    law = probabilities(torch.from_numpy(scores), np.array([0.5, 2.0]))
+    weights = np.exp(scores.astype(float) / np.array([[0.5], [2.0]]))
+    assert law.dtype == torch.float64
+    np.testing.assert_allclose(law, weights / weights.sum(1, keepdims=True), rtol=1e-14)
+
+
+# The engine's short cuts change no path ----------------------------------------------------------------------------
+
+
+@st.composite
+def experiments(draw):
+    """A small model, a start, settings of a run."""
+    n, n_tokens = draw(st.integers(1, 4)), draw(st.integers(2, 4))
+    seed = draw(st.integers(0, 2**32))
+    if draw(st.booleans()):
+        model, n_tokens = random_ising(n, seed=seed, strength=1.0), 2
+    else:
+        model = random_table(n, n_tokens, seed=seed, spread=draw(st.sampled_from([0.3, 1.0, 3.0])))
+    frozen = draw(st.lists(st.booleans(), min_size=n, max_size=n).filter(lambda f: not all(f)))
+    settings = {"temperature": draw(st.sampled_from([0.05, 0.3, 1.0, 10.0])), "seed": seed, "frozen": frozen}
+    return model, draw(st.lists(st.integers(0, n_tokens - 1), min_size=n, max_size=n)), settings
+
+
+@given(experiments(), st.integers(0, 400), st.integers(0, 50))
+def test_the_path_is_that_of_the_plain_loop(experiment, n_steps, chain):
+    model, state, options = experiment
+    trace = run_chains(model, [state], n_steps=n_steps, chains=[chain], **options)
+    assert moves_of(trace, 0) == plain_moves(model, state, n_steps=n_steps, chain=chain, **options)
+
+
+def test_a_language_model_s_path_is_that_of_the_plain_loop(tiny):
+    model = tiny["bert"]
+    states = np.random.default_rng(0).integers(model.n_tokens, size=(3, 4))
+    trace = run_chains(model, states, n_steps=80, temperature=0.5, seed=2)
+    assert len(trace.step) > 100
+    for row in range(3):
+        options = {"temperature": 0.5, "seed": 2, "chain": row, "frozen": [False] * 4}
+        assert moves_of(trace, row) == plain_moves(model, states[row], n_steps=80, **options)
+
+
+def test_what_is_known_is_not_asked_again():
+    # no token of state 000 can move: once its three conditionals are known, no call is needed
+    table = np.zeros((2, 2, 2))
+    table[0, 0, 0] = 100.0
+    model = TabularModel.from_joint(table)
+    watched = Watched(model)
+    trace = run_chains(watched, [[0, 0, 0]], n_steps=2_000)
+    assert watched.calls == trace.model_calls == 3
+    assert len(trace.step) == 0
+
+
+@given(experiments(), st.integers(1, 3), st.integers(1, 270), st.integers(0, 270))
+@settings(max_examples=15)
+def test_a_chain_does_not_depend_on_its_company_its_place_or_a_resumption(experiment, place, before, after):
+    model, state, options = experiment
+    alone = run_chains(model, [state], n_steps=before + after, chains=[9], **options)
+    company = [state] * 4
+    chains = [1, 2, 3, 4]
+    chains[place] = 9
+    crowd = run_chains(model, company, n_steps=before + after, chains=chains, **options)
+    assert moves_of(crowd, place) == moves_of(alone, 0)
+    half = run_chains(model, [state], n_steps=before, chains=[9], **options)
+    whole = run_chains(model, None, n_steps=after, resume=half)
+    assert moves_of(whole) == moves_of(alone)
+    assert whole.n_steps == before + after
+    np.testing.assert_array_equal(whole.final, alone.final)
+
+
+def test_chains_of_a_language_model_do_not_depend_on_their_company(masked_lm):
+    states = np.random.default_rng(1).integers(masked_lm.n_tokens, size=(5, 4))
+    together = run_chains(masked_lm, states, n_steps=60, seed=4)
+    order = [3, 0, 4, 1, 2]
+    shuffled = run_chains(masked_lm, states[order], n_steps=60, seed=4, chains=order)
+    for place, k in enumerate(order):
+        alone = run_chains(masked_lm, states[[k]], n_steps=60, seed=4, chains=[k])
+        assert moves_of(together, k) == moves_of(shuffled, place) == moves_of(alone, 0)
+
+
+def test_two_chains_and_two_seeds_take_different_paths():
+    trace = run_chains(random_table(3, 3), np.zeros((2, 3), int), n_steps=100)
+    other = run_chains(random_table(3, 3), np.zeros((2, 3), int), n_steps=100, seed=1)
+    assert moves_of(trace, 0) != moves_of(trace, 1)
+    assert moves_of(trace, 0) != moves_of(other, 0)
+
+
+def test_each_chain_runs_at_its_own_temperature():
+    model, temperatures = random_table(3, 3), [0.2, 1.0, 5.0]
+    trace = run_chains(model, np.zeros((3, 3), int), n_steps=300, temperature=temperatures)
+    for row, temperature in enumerate(temperatures):
+        alone = run_chains(model, [[0, 0, 0]], n_steps=300, temperature=temperature, chains=[row])
+        assert moves_of(trace, row) == moves_of(alone, 0)
+    np.testing.assert_array_equal(trace.temperature, temperatures)
+
+
+def test_frozen_sites_never_move_and_all_others_do():
+    frozen = np.array([[True, False, False], [False, True, True], [False, False, False]])
+    trace = run_chains(random_table(3, 3), np.zeros((3, 3), int), n_steps=500, temperature=5.0, frozen=frozen)
+    for row in range(3):
+        assert set(trace.site[trace.chain == row]) == set(np.flatnonzero(~frozen[row]))
+
+
+# The trace ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return run_chains(random_table(4, 3), np.array([[0, 1, 2, 0], [2, 2, 2, 2], [1, 1, 0, 0]]), n_steps=700, seed=6)
+
+
+def test_states_are_the_replayed_moves(trace):
+    replay = [trace.initial.copy()]
+    for t in range(trace.n_steps):
+        state = replay[-1].copy()
+        for k in np.flatnonzero(trace.step == t):
+            assert state[trace.chain[k], trace.site[k]] == trace.old[k] != trace.new[k]
+            state[trace.chain[k], trace.site[k]] = trace.new[k]
+        replay.append(state)
+    np.testing.assert_array_equal(trace.states(np.arange(701)), replay)
+    np.testing.assert_array_equal(trace.states([650, 3, 3, 0, 700]), np.array(replay)[[650, 3, 3, 0, 700]])
+    np.testing.assert_array_equal(trace.final, replay[-1])
+
+
+def test_visits_tell_the_same_story_as_states(trace):
+    for row in range(3):
+        states, entered, durations = trace.visits(row)
+        assert durations.sum() == trace.n_steps
+        np.testing.assert_array_equal(entered, np.cumsum([0, *durations[:-1]]))
+        # the state after t steps is the visited one whose stay covers t
+        expected = np.repeat(states, durations, axis=0)
+        np.testing.assert_array_equal(trace.states(np.arange(trace.n_steps))[:, row], expected)
+        assert (states[1:] != states[:-1]).sum(1).tolist() == [1] * (len(states) - 1)
+
+
+def test_steps_outside_the_run_are_refused(trace):
+    for steps in ([-1], [0, 701]):
+        with pytest.raises(ValueError, match=r"steps must lie in 0\.\.700"):
+            trace.states(steps)
+
+
+def test_a_trace_survives_the_disk(trace, tmp_path):
+    trace.final  # noqa: B018 - a cached view must not leak into the file
+    trace.save(tmp_path / "trace.npz")
+    again = Trace.load(tmp_path / "trace.npz")
+    for name in Trace.__dataclass_fields__:
+        mine, other = getattr(trace, name), getattr(again, name)
+        np.testing.assert_array_equal(other, mine)
+        assert getattr(other, "dtype", type(other)) == getattr(mine, "dtype", type(mine))
+    longer = run_chains(random_table(4, 3), None, n_steps=50, resume=again)
+    assert moves_of(longer) == moves_of(run_chains(random_table(4, 3), trace.initial, n_steps=750, seed=6))
+
+
+def test_zero_steps_leave_the_initial_states():
+    trace = run_chains(random_table(2, 2), [[1, 0]], n_steps=0)
+    assert trace.n_steps == 0 and trace.final.tolist() == [[1, 0]]
+    states, entered, durations = trace.visits(0)
+    assert (states.tolist(), entered.tolist(), durations.tolist()) == ([[1, 0]], [0], [0])
+
+
+# Errors and interruption -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        *(({"temperature": t}, "temperature must be > 0") for t in (0, -1.0, np.nan, np.inf, [1.0, 0.0])),
+        ({"states": [[0, 3], [0, 0]]}, r"states must hold tokens 0\.\.2, got 0\.\.3"),
+        ({"states": [[0, -1], [0, 0]]}, r"states must hold tokens 0\.\.2, got -1\.\.0"),
+        ({"states": [0, 1]}, r"states must have shape \(chains, sites\)"),
+        ({"states": np.zeros((0, 2))}, r"states must have shape \(chains, sites\)"),
+        ({"frozen": [True, True]}, "every chain needs a free site"),
+        ({"frozen": [[False, True], [True, True]]}, "all are frozen in chain 1"),
+        ({"n_steps": -1}, "n_steps must be >= 0"),
+    ],
+)
+def test_bad_input_is_refused_before_any_model_call(options, message):
+    watched = Watched(random_table(2, 3))
+    with pytest.raises(ValueError, match=message):
+        run_chains(watched, **{"states": [[0, 0], [1, 1]], "n_steps": 5, **options})
+    assert watched.calls == 0
+
+
+@pytest.mark.parametrize("call", [1, 2, 40, 300])
+def test_an_interrupted_run_is_resumed_on_the_path_of_an_uninterrupted_one(call):
+    model, states = random_table(3, 3), np.zeros((2, 3), int)
+    whole = run_chains(model, states, n_steps=3 * BLOCK, seed=8)
+    watched = Watched(model, at=call)
+    part = run_chains(watched, states, n_steps=3 * BLOCK, seed=8)
+    assert part.n_steps == call - 1 or (part.n_steps >= call - 1 and part.n_steps < whole.n_steps)
+    assert watched.calls == call
+    assert moves_of(part) == [move for move in moves_of(whole) if move[0] < part.n_steps]
+    resumed = run_chains(model, None, n_steps=whole.n_steps - part.n_steps, resume=part)
+    assert moves_of(resumed) == moves_of(whole)
+    assert resumed.n_steps == whole.n_steps
+
+
+def test_other_errors_of_a_model_are_not_swallowed():
+    with pytest.raises(RuntimeError):
+        run_chains(Watched(random_table(2, 2), at=3, error=RuntimeError), [[0, 0]], n_steps=50)
+
+
+def test_a_trace_cannot_be_changed(trace):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        trace.n_steps = 3

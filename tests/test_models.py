@@ -1,0 +1,396 @@
+"""Conditional models: scores, frame, vocabulary, loading."""
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from conftest import MASKED, TEXTS, random_joint, save_tiny, small_vocabulary
+from safetensors.torch import load_file, save_file
+
+from glauber_lib.chains import probabilities, run_chains
+from glauber_lib.models import (
+    EMBEDDED,
+    CausalLM,
+    IsingModel,
+    MaskedLM,
+    TabularModel,
+    all_states,
+    empty_network,
+    load_embedded,
+    load_model,
+    save_embedded,
+)
+
+# Pinned answers of the final embedded weights: name -> (best token at the site, its log-probability), for the causal
+# model given what stands to the left.
+CANARY = {}
+CANARY_TEXT, CANARY_SITE = "the capital of france is paris .", 2
+
+
+# Listed models -----------------------------------------------------------------------------------------------------
+
+
+def test_tabular_scores_are_the_listed_ones():
+    table = np.random.default_rng(0).normal(size=(3, 4, 4, 4))
+    model, states = TabularModel(table), all_states(4, 3)
+    for site in range(3):
+        # table[site], with the axis of the site last, is indexed by the other two tokens
+        expected = [np.moveaxis(table[site], site, -1)[tuple(np.delete(x, site))] for x in states]
+        np.testing.assert_array_equal(model.scores(states, np.full(64, site)), expected)
+
+
+def test_ising_scores_are_the_local_fields():
+    couplings = np.array([[0, 1.0, -0.5], [1.0, 0, 0.25], [-0.5, 0.25, 0]])
+    field = np.array([0.1, -0.2, 0.3])
+    model = IsingModel(couplings, field)
+    for x in all_states(2, 3):
+        spins = 2 * x - 1
+        log_joint = lambda s: s @ couplings @ s / 2 + field @ s  # noqa: E731
+        for site in range(3):
+            up, down = spins.copy(), spins.copy()
+            up[site], down[site] = 1, -1
+            scores = model.scores(x[None], [site])[0]
+            assert float(scores[1] - scores[0]) == pytest.approx(log_joint(up) - log_joint(down), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: TabularModel(np.zeros((2, 3, 4))),
+        lambda: TabularModel(np.zeros((3, 2, 2))),
+        lambda: IsingModel([[0.0, 1.0], [0.5, 0.0]]),
+        lambda: IsingModel([[1.0, 0.0], [0.0, 0.0]]),
+    ],
+)
+def test_a_table_or_coupling_of_wrong_shape_is_refused(build):
+    with pytest.raises(ValueError, match="must"):
+        build()
+
+
+# Scores of language models -----------------------------------------------------------------------------------------
+
+
+def test_scores_have_one_row_per_state_and_one_column_per_token(system):
+    states = all_states(system.model.n_tokens, system.n)[:5]
+    scores = system.model.scores(states, np.arange(5) % system.n)
+    assert scores.shape == (5, system.model.n_tokens)
+    assert scores.is_floating_point() and scores.isfinite().all()
+
+
+def test_masked_scores_are_float32(masked_lm):
+    assert masked_lm.scores(masked_lm.states(TEXTS[:2], n=6), [0, 5]).dtype == torch.float32
+
+
+def test_scores_do_not_depend_on_the_token_at_the_site(system):
+    states = np.repeat(all_states(system.model.n_tokens, system.n)[-1:], system.model.n_tokens, axis=0)
+    for site in range(system.n):
+        states[:, site] = np.arange(system.model.n_tokens)
+        scores = probabilities(system.model.scores(states, np.full(len(states), site)), np.ones(len(states)))
+        torch.testing.assert_close(scores, scores[:1].expand_as(scores), atol=1e-6, rtol=0)
+        states[:, site] = states[0, site]
+
+
+def test_scores_do_depend_on_the_other_sites(system):
+    n_tokens = system.model.n_tokens
+    states = all_states(n_tokens, system.n)
+    for site in range(system.n):
+        laws = probabilities(system.model.scores(states, np.full(len(states), site)), np.ones(len(states)))
+        for other in {*range(system.n)} - {site}:
+            changed = [(a, b) for a, b in zip(states, laws, strict=True) if a[other] == 0]
+            moved = [b for a, b in zip(states, laws, strict=True) if a[other] == 1]
+            assert max((b - c).abs().max() for (_, b), c in zip(changed, moved, strict=True)) > 1e-3
+
+
+def test_scores_equal_the_plain_forward_of_the_network(masked_lm):
+    states = masked_lm.states(TEXTS[:6], n=9)
+    sites = np.array([0, 1, 4, 5, 7, 8])
+    scores = masked_lm.scores(states, sites)
+    for x, site, row in zip(states, sites, scores, strict=True):
+        framed = masked_lm.tokenizer(TEXTS[0])["input_ids"]
+        ids = [framed[0], *masked_lm.vocabulary[x].tolist(), framed[-1]]
+        at = 1 + site
+        ids[at] = masked_lm.tokenizer.mask_token_id
+        with torch.no_grad():
+            logits = masked_lm.network(input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids))).logits
+        torch.testing.assert_close(row, logits[0, at, masked_lm.vocabulary], atol=1e-4, rtol=0)
+
+
+def test_the_network_sees_the_tokenizer_s_frame_and_one_mask(masked_lm):
+    seen = []
+    hook = masked_lm.network.base_model.register_forward_pre_hook(
+        lambda _, args, options: seen.append(options["input_ids"].clone()), with_kwargs=True
+    )
+    try:
+        masked_lm.scores(masked_lm.tokens(TEXTS[0], n=8)[None], [3])
+    finally:
+        hook.remove()
+    # the first eight tokens of the text as the tokenizer frames them, the mask by id: nothing else differs
+    ids = masked_lm.tokenizer(TEXTS[0])["input_ids"]
+    expected = [*ids[:9], ids[-1]]
+    expected[4] = masked_lm.tokenizer.mask_token_id
+    assert seen[0].tolist() == [expected]
+
+
+@pytest.mark.parametrize("kind", MASKED)
+def test_batching_changes_no_score(kind, tiny_folders):
+    model = load_model(tiny_folders[kind])
+    states, sites = model.states(TEXTS[:7], n=10), np.arange(7)
+    together = model.scores(states, sites)
+    model.batch_tokens = 25  # two states at a time
+    torch.testing.assert_close(model.scores(states, sites), together, atol=1e-5, rtol=0)
+    alone = torch.cat([model.scores(states[k : k + 1], sites[k : k + 1]) for k in range(7)])
+    torch.testing.assert_close(alone, together, atol=1e-5, rtol=0)
+
+
+# Vocabulary and text -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", MASKED)
+def test_no_special_token_is_ever_drawn_even_if_the_head_prefers_it(kind, tiny_folders):
+    model = load_model(tiny_folders[kind])
+    words = model.tokenizer.convert_ids_to_tokens(range(len(model.tokenizer)))
+    banned = [k for k, word in enumerate(words) if word in model.tokenizer.all_special_tokens or "[unused" in word]
+    banned += range(len(model.tokenizer), model.network.config.vocab_size)
+    assert len(banned) >= 10
+    with torch.no_grad():
+        model.network.get_output_embeddings().bias[banned] = 100.0
+    states = model.states(TEXTS[:20], n=6)
+    logits = model.network(input_ids=torch.from_numpy(model.vocabulary[states])).logits
+    assert logits.softmax(-1)[..., banned].sum(-1).min() > 0.99  # the rig works: the head alone would draw them
+    trace = run_chains(model, states, n_steps=50, temperature=2.0)
+    assert len(trace.new) > 500
+    assert not set(model.vocabulary[trace.new]) & set(banned)
+    law = probabilities(model.scores(states, np.zeros(20, int)), np.ones(20))
+    torch.testing.assert_close(law.sum(1), torch.ones(20, dtype=torch.float64))
+
+
+def test_every_ordinary_word_is_in_the_vocabulary(masked_lm):
+    specials = set(masked_lm.tokenizer.all_special_ids)
+    words = masked_lm.tokenizer.convert_ids_to_tokens(range(len(masked_lm.tokenizer)))
+    ordinary = {k for k, word in enumerate(words) if k not in specials and "[unused" not in word}
+    assert set(masked_lm.vocabulary) == ordinary
+    assert masked_lm.n_tokens == len(ordinary)
+
+
+@pytest.mark.parametrize("kind", [*MASKED, "gpt2"])
+def test_text_to_tokens_to_text_round_trip(kind, tiny):
+    model = tiny[kind]
+    for text in TEXTS[:20]:
+        tokens = model.tokens(text)
+        (back,) = model.texts(tokens[None])
+        np.testing.assert_array_equal(model.tokens(back), tokens)
+        assert back == text or kind == "bert"  # WordPiece loses case and spacing, bytes lose nothing
+        assert len(model.words(tokens)) == len(tokens)
+
+
+def test_a_text_is_cut_to_its_first_tokens(tiny):
+    np.testing.assert_array_equal(tiny["bert"].tokens(TEXTS[0], n=7), tiny["bert"].tokens(TEXTS[0])[:7])
+
+
+def test_a_text_that_is_too_short_is_refused(masked_lm):
+    with pytest.raises(ValueError, match="at least 500 are needed"):
+        masked_lm.tokens(TEXTS[0], n=500)
+    with pytest.raises(ValueError, match="at least 1 are needed"):
+        masked_lm.tokens("")
+
+
+def test_a_text_with_a_special_token_is_refused(tiny):
+    with pytest.raises(ValueError, match=r"outside the model's vocabulary \['\[SEP\]'\]"):
+        tiny["bert"].tokens("the [SEP] school")
+
+
+# Loading -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [*MASKED, "gpt2"])
+def test_two_loads_agree_bitwise(kind, tiny, tiny_folders):
+    again = load_model(tiny_folders[kind], causal=kind == "gpt2")
+    assert again.checksum == tiny[kind].checksum
+    if kind != "gpt2":
+        states = again.states(TEXTS[:3], n=5)
+        assert torch.equal(again.scores(states, [0, 2, 4]), tiny[kind].scores(states, [0, 2, 4]))
+
+
+def test_the_checksum_changes_with_any_weight(tiny, tiny_folders):
+    other = load_model(tiny_folders["bert"])
+    with torch.no_grad():
+        next(other.network.bert.encoder.parameters()).view(-1)[0] += 1e-3
+    assert other.checksum != tiny["bert"].checksum
+
+
+@pytest.mark.parametrize("kind", [*MASKED, "gpt2"])
+def test_decoder_and_embedding_share_storage_also_after_save_and_reload(kind, tiny, tmp_path):
+    def tied(network):
+        return network.get_output_embeddings().weight.data_ptr() == network.get_input_embeddings().weight.data_ptr()
+
+    model = tiny[kind]
+    assert tied(model.network)
+    model.network.save_pretrained(tmp_path)
+    model.tokenizer.save_pretrained(tmp_path)
+    again = load_model(tmp_path, causal=kind == "gpt2")
+    assert tied(again.network) and again.checksum == model.checksum
+
+
+@pytest.mark.parametrize("kind", MASKED)
+def test_a_checkpoint_without_head_is_refused_by_name(kind, tiny, tmp_path):
+    tiny[kind].network.base_model.save_pretrained(tmp_path)
+    tiny[kind].tokenizer.save_pretrained(tmp_path)
+    head = {"bert": "cls.predictions", "roberta": "lm_head", "modernbert": "head.dense"}[kind]
+    with pytest.raises(ValueError, match=rf"lacks weights.*{head}"):
+        load_model(tmp_path)
+
+
+def test_a_checkpoint_without_one_layer_norm_is_refused(tiny_folders, tiny, tmp_path):
+    save_tiny("bert", tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["cls.predictions.transform.LayerNorm.weight"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"cls\.predictions\.transform\.LayerNorm\.weight"):
+        load_model(tmp_path)
+
+
+def test_a_tokenizer_without_mask_token_is_refused(tiny):
+    with pytest.raises(ValueError, match="no mask token"):
+        MaskedLM(tiny["bert"].network, tiny["gpt2"].tokenizer)
+
+
+def test_an_unsupported_architecture_is_refused(tiny):
+    with pytest.raises(ValueError, match=r"'gpt2' is not supported, only \['bert', 'modernbert', 'roberta'\]"):
+        MaskedLM(tiny["gpt2"].network, tiny["bert"].tokenizer)
+
+
+def test_an_unknown_name_is_refused_with_the_accepted_ones():
+    with pytest.raises(
+        ValueError, match=r"no model 'no-such-model': not one of \['gpt-mini', 'minilm-3l', 'minilm-6l'\]"
+    ):
+        load_model("no-such-model")
+    with pytest.raises(ValueError, match=r"only \['gpt-mini', 'minilm-3l', 'minilm-6l'\]"):
+        load_embedded("no-such-model")
+
+
+# The causal control ------------------------------------------------------------------------------------------------
+
+
+def test_a_causal_joint_sums_to_one_over_the_states(tiny_folders):
+    model = small_vocabulary("gpt2", tiny_folders, 5)
+    assert float(model.log_prob(all_states(5, 3)).exp().sum()) == pytest.approx(1, abs=1e-9)
+
+
+def test_causal_scores_are_the_exact_conditionals_of_the_joint(tiny_folders):
+    model, states = small_vocabulary("gpt2", tiny_folders, 5), all_states(5, 3)
+    joint = model.log_prob(states).exp().numpy().reshape(5, 5, 5)
+    for site in range(3):
+        exact = np.moveaxis(joint / joint.sum(site, keepdims=True), site, -1)
+        rest = np.delete(states, site, axis=1)
+        law = probabilities(model.scores(states, np.full(125, site)), np.ones(125))
+        np.testing.assert_allclose(law, exact[tuple(rest.T)], atol=1e-6)
+
+
+def test_causal_log_probability_is_the_sum_of_the_network_s_next_token_ones(tiny):
+    model = tiny["gpt2"]
+    states = model.states(TEXTS[:3], n=8)
+    ids = torch.from_numpy(np.insert(model.vocabulary[states], 0, model.tokenizer.bos_token_id, axis=1))
+    with torch.no_grad():
+        logits = model.network(input_ids=ids).logits[:, :-1, model.vocabulary].double()
+    expected = logits.log_softmax(-1).gather(2, torch.from_numpy(states)[..., None]).sum((1, 2))
+    torch.testing.assert_close(model.log_prob(states), expected, atol=1e-4, rtol=0)
+    at = model.proposals(states, [0, 3, 7])
+    torch.testing.assert_close(at, logits.log_softmax(-1)[range(3), [0, 3, 7]], atol=1e-4, rtol=0)
+
+
+def test_enumerating_a_large_causal_vocabulary_is_refused(tiny_folders):
+    model = load_model(tiny_folders["gpt2"], causal=True)
+    model.n_tokens = 513
+    with pytest.raises(ValueError, match="pass a smaller vocabulary"):
+        model.scores(np.zeros((1, 3), int), [0])
+
+
+def test_a_causal_model_needs_a_token_to_begin_with(tiny):
+    bare = transformers.PreTrainedTokenizerFast(tokenizer_object=tiny["gpt2"].tokenizer.backend_tokenizer)
+    with pytest.raises(ValueError, match="no token to begin"):
+        CausalLM(tiny["gpt2"].network, bare)
+
+
+# The embedded models -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A network of the embedded architecture with random weights, and the folder it was exported to."""
+    torch.manual_seed(1)
+    network = empty_network(3, causal=False)
+    with torch.no_grad():
+        network.cls.predictions.bias.normal_()
+    folder = tmp_path_factory.mktemp("embedded")
+    save_embedded(network, folder / "minilm-3l", {"steps": 0})
+    return network, folder
+
+
+def test_an_exported_network_comes_back_within_float16_rounding(exported):
+    network, folder = exported
+    again = load_embedded("minilm-3l", folder)
+    want, got = network.state_dict(), again.state_dict()
+    assert want.keys() == got.keys()
+    for name, weight in want.items():
+        torch.testing.assert_close(got[name], weight, rtol=2**-11, atol=2**-24, msg=name)
+    assert torch.equal(got["bert.embeddings.word_embeddings.weight"], want["bert.embeddings.word_embeddings.weight"])
+    decoder, embedding = again.get_output_embeddings(), again.get_input_embeddings()
+    assert decoder.weight.data_ptr() == embedding.weight.data_ptr()
+    assert "cls.predictions.decoder.weight" not in load_file(folder / "minilm-3l" / "model.safetensors")
+
+
+@pytest.mark.parametrize("change", ["missing", "extra"])
+def test_an_exported_file_with_other_keys_is_refused(exported, change, tmp_path):
+    weights = load_file(exported[1] / "minilm-3l" / "model.safetensors")
+    name = "cls.predictions.transform.LayerNorm.bias"
+    if change == "missing":
+        del weights[name]
+    else:
+        name = "cls.predictions.gate.weight"
+        weights[name] = torch.zeros(2)
+    (tmp_path / "minilm-3l").mkdir()
+    save_file(weights, tmp_path / "minilm-3l" / "model.safetensors")
+    with pytest.raises(ValueError, match=name.replace(".", r"\.")):
+        load_embedded("minilm-3l", tmp_path)
+
+
+def canary_law(model):
+    """The law of the canary's site."""
+    states, sites = model.tokens(CANARY_TEXT)[None], [CANARY_SITE]
+    scores = model.proposals(states, sites) if isinstance(model, CausalLM) else model.scores(states, sites)
+    return probabilities(scores, np.ones(1))[0]
+
+
+@pytest.mark.parametrize("name", sorted(EMBEDDED))
+def test_the_canary_is_far_from_uniform(name, embedded):
+    model = embedded(name)
+    law = canary_law(model)
+    # word frequencies alone, as from a head whose context is lost, give about 0.75 log |V|
+    assert float(-(law * law.clamp(min=1e-300).log()).sum()) < 0.5 * np.log(model.n_tokens)
+
+
+@pytest.mark.parametrize("name", sorted(EMBEDDED))
+def test_the_canary_answers_as_pinned(name, embedded):
+    model = embedded(name)
+    if name not in CANARY:
+        pytest.skip(f"no pinned answer of {name} yet")
+    law = canary_law(model)
+    assert model.words([int(law.argmax())]) == [CANARY[name][0]]
+    assert float(law.max().log()) == pytest.approx(CANARY[name][1], abs=1e-3)
+
+
+@pytest.mark.parametrize("name", sorted(EMBEDDED))
+def test_two_loads_of_an_embedded_model_agree_bitwise(name, embedded):
+    assert load_model(name).checksum == embedded(name).checksum
+
+
+def test_all_states_are_numbered_by_their_codes():
+    states = all_states(3, 4)
+    assert len(states) == 81
+    np.testing.assert_array_equal(states @ 3 ** np.arange(3, -1, -1), np.arange(81))
+
+
+def test_a_model_from_a_joint_scores_every_site_by_it():
+    model, log_joint = random_joint(2, 3)
+    np.testing.assert_array_equal(model.scores([[2, 1]], [0])[0], log_joint[:, 1])
+    np.testing.assert_array_equal(model.scores([[2, 1]], [1])[0], log_joint[2])
