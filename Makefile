@@ -6,7 +6,7 @@ BUILD ?= build/models
 PY := .venv/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help paper test lab html models clean
+.PHONY: help paper test lab html models readme clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -37,6 +37,9 @@ models: .venv/installed  ## fetch the corpora and train the embedded models agai
 	$(PY) scripts/train.py minilm-3l --tokens $(BUILD)/tokens.npz --work $(BUILD) --export data/models/minilm-3l --init data/models/minilm-6l --steps 8000
 	$(PY) scripts/train.py gpt-mini --tokens $(BUILD)/tokens.npz --work $(BUILD) --export data/models/gpt-mini --init data/models/minilm-3l --steps 5000
 	$(PY) scripts/evaluate.py --tokens $(BUILD)/tokens.npz
+
+readme: .venv/installed  ## put the claims of figures/results.json into README.md
+	$(PY) scripts/readme.py
 
 clean:  ## remove the environment and everything built (not figures/)
 	rm -rf .venv build *.egg-info notebooks/*.ipynb

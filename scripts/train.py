@@ -134,6 +134,7 @@ def train(args):
         torch.set_num_threads(1)
         dist.init_process_group("gloo")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.set_float32_matmul_precision("high")  # TF32 on a GPU; the chains' own arithmetic stays float32
     torch.manual_seed(args.seed)
     spec = EMBEDDED[args.model]
     causal = spec["causal"]

@@ -1,0 +1,171 @@
+"""The maximal coupling against its law, and coupled pairs against a plain loop."""
+
+import numpy as np
+import pytest
+import torch
+from conftest import codes, fit, random_ising, random_table
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glauber_lib import exact
+from glauber_lib.chains import probabilities, uniforms
+from glauber_lib.couplings import coalesce, maximal_coupling
+from glauber_lib.models import IsingModel, all_states
+
+LAWS = {
+    "random": ([0.1, 0.2, 0.3, 0.4], [0.4, 0.1, 0.25, 0.25]),
+    "equal": ([0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.3, 0.4]),
+    "disjoint": ([0.3, 0.7, 0.0, 0.0], [0.0, 0.0, 0.6, 0.4]),
+    "two points": ([1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]),
+    "one point": ([1.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]),
+    "nested": ([0.5, 0.5, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25]),
+    "nearly equal": ([0.25, 0.25, 0.25, 0.25], [0.25 + 1e-13, 0.25 - 1e-13, 0.25, 0.25]),
+}
+
+
+def draws(p, q, x, y, *, size=100_000, seed=0):
+    """Many independent draws of one coupling."""
+    p, q = (torch.tensor([w], dtype=torch.float64).expand(size, -1) for w in (p, q))
+    u = torch.from_numpy(np.random.default_rng(seed).random((size, 3)))
+    new_x, new_y, stay = maximal_coupling(p, q, torch.full((size,), x), torch.full((size,), y), u)
+    return new_x.numpy(), new_y.numpy(), stay.numpy(), u.numpy()
+
+
+def best_coupling(p, q):
+    """Joint law [V, V] of the maximal coupling: overlap on the diagonal, residuals independent."""
+    common = np.minimum(p, q)
+    rest_p, rest_q = p - common, q - common
+    return np.diag(common) + (np.outer(rest_p, rest_q) / rest_p.sum() if rest_p.sum() > 1e-12 else 0)
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("x, y", [(0, 0), (1, 1), (0, 1), (1, 0), (0, 2), (3, 1)])
+def test_the_pair_follows_the_maximal_coupling_whatever_the_present_tokens(name, x, y):
+    p, q = map(np.array, LAWS[name])
+    new_x, new_y, _, _ = draws(p, q, x, y)
+    assert fit(np.bincount(new_x, minlength=4), p) > 1e-4
+    assert fit(np.bincount(new_y, minlength=4), q) > 1e-4
+    assert fit(np.bincount(4 * new_x + new_y, minlength=16), best_coupling(p, q).ravel()) > 1e-4
+    agree, share = (new_x == new_y).mean(), np.minimum(p, q).sum()
+    assert abs(agree - share) <= 4 * np.sqrt(share * (1 - share) / len(new_x)) + 1e-12
+
+
+def test_the_fit_would_notice_independent_draws():
+    p, q = map(np.array, LAWS["random"])
+    new_x, new_y, _, _ = draws(p, q, 0, 1)
+    assert fit(np.bincount(4 * new_x + new_y, minlength=16), np.outer(p, q).ravel()) < 1e-6
+
+
+@given(st.integers(0, 2**32), st.integers(0, 3), st.integers(0, 3), st.sampled_from([0.1, 1.0, 10.0]))
+def test_stay_is_exactly_the_outcome_that_both_keep_their_token(seed, x, y, spread):
+    p, q = np.random.default_rng(seed).dirichlet(np.full(4, spread), size=2)
+    new_x, new_y, stay, u = draws(p, q, x, y, size=2_000, seed=seed)
+    np.testing.assert_array_equal((new_x == x) & (new_y == y), u[:, 0] < stay)
+    assert stay[0] == pytest.approx(best_coupling(p, q)[x, y], abs=1e-12)
+
+
+# Coupled chains ----------------------------------------------------------------------------------------------------
+
+
+def plain_coupling(model, x, y, *, n_steps, temperature, seed, pair):
+    """The coupled pair by definition: both conditionals at every step, nothing remembered. States [n_steps + 1, 2, n]."""
+    state = np.array([x, y])
+    path = [state.copy()]
+    for u in uniforms(seed, [pair], 0, n_steps)[:, 0]:
+        if (state[0] != state[1]).any():
+            site = int(u[0] * state.shape[1])
+            laws = probabilities(model.scores(state, np.array([site, site])), np.full(2, temperature))
+            old = torch.from_numpy(state[:, site])
+            *new, _ = maximal_coupling(laws[:1], laws[1:], old[:1], old[1:], torch.from_numpy(u[None, 1:]))
+            state[:, site] = [int(v) for v in new]
+        path.append(state.copy())
+    return np.array(path)
+
+
+@st.composite
+def couples(draw):
+    """A small model and two states."""
+    n, seed = draw(st.integers(1, 4)), draw(st.integers(0, 2**32))
+    n_tokens = draw(st.integers(2, 3))
+    ising = draw(st.booleans())
+    model = random_ising(n, seed=seed) if ising else random_table(n, n_tokens, seed=seed)
+    state = st.lists(st.integers(0, model.n_tokens - 1), min_size=n, max_size=n)
+    return model, draw(state), draw(state), {"temperature": draw(st.sampled_from([0.1, 0.5, 2.0])), "seed": seed}
+
+
+@given(couples(), st.integers(0, 300))
+@settings(max_examples=30)
+def test_a_coupled_pair_takes_the_path_of_the_plain_loop_whatever_its_company(couple, n_steps):
+    model, x, y, options = couple
+    path = plain_coupling(model, x, y, n_steps=n_steps, pair=1, **options)
+    distance = (path[:, 0] != path[:, 1]).sum(1)
+    met = np.flatnonzero(distance == 0)
+    for place, pairs in ((0, [1]), (2, [7, 0, 1])):
+        run = coalesce(model, [x] * len(pairs), [y] * len(pairs), n_steps=n_steps, pairs=pairs, **options)
+        np.testing.assert_array_equal(run.hamming[:, place], distance)
+        np.testing.assert_array_equal(run.final[:, place], path[-1])
+        np.testing.assert_equal(run.time[place], met[0] if len(met) else np.nan)
+        assert run.censored[place] == (len(met) == 0)
+
+
+def test_hamming_fits_the_final_states():
+    states = np.random.default_rng(0).integers(3, size=(2, 50, 4))
+    run = coalesce(random_table(4, 3), *states, n_steps=12)
+    np.testing.assert_array_equal(run.hamming[0], (states[0] != states[1]).sum(1))
+    np.testing.assert_array_equal(run.hamming[-1], (run.final[0] != run.final[1]).sum(1))
+    np.testing.assert_array_equal(run.censored, run.hamming[-1] > 0)
+    assert np.abs(np.diff(run.hamming, axis=0)).max() == 1  # one site a step
+    assert 0 < run.censored.sum() < 50
+
+
+def test_identical_pairs_are_coalesced_from_the_start_and_cost_nothing():
+    states = all_states(3, 2)
+    run = coalesce(random_table(2, 3), states, states, n_steps=30)
+    assert (run.time == 0).all() and run.model_calls == 0 and not run.hamming.any()
+
+
+def test_each_chain_of_a_pair_follows_the_glauber_law(system):
+    # the pair differs at every site, so that it cannot meet before step n: its last states are those of both chains
+    size, n, n_tokens = 3_000, system.n, system.model.n_tokens
+    x, y = np.zeros(n, int), np.full(n, n_tokens - 1)
+    run = coalesce(system.model, np.tile(x, (size, 1)), np.tile(y, (size, 1)), n_steps=n, temperature=0.8, seed=2)
+    power = np.linalg.matrix_power(exact.transition_matrix(system.model, n, 0.8).toarray(), n)
+    for start, final in zip((x, y), run.final, strict=True):
+        counts = np.bincount(codes(final, n_tokens), minlength=len(power))
+        assert fit(counts, power[codes(start, n_tokens)]) > 1e-3
+
+
+def test_known_stays_save_model_calls():
+    frozen_landscape = IsingModel(10 * (np.ones((3, 3)) - np.eye(3)))  # both ground states hold for ever
+    run = coalesce(frozen_landscape, [[0, 0, 0]], [[1, 1, 1]], n_steps=1_000, temperature=0.5)
+    assert run.model_calls == 3 and run.censored.all()
+
+
+def test_free_spins_coalesce_like_a_coupon_collector():
+    n, size = 6, 3_000
+    free = IsingModel(np.zeros((n, n)), np.linspace(-1, 1, n))
+    run = coalesce(free, np.zeros((size, n), int), np.ones((size, n), int), n_steps=200)
+    chance = np.arange(1, n + 1) / n  # that a step finds one of the k sites still missing
+    mean, variance = (1 / chance).sum(), ((1 - chance) / chance**2).sum()
+    assert not run.censored.any()
+    assert abs(run.time.mean() - mean) < 4 * np.sqrt(variance / size)
+    assert run.time.var() == pytest.approx(variance, rel=0.15)
+
+
+def test_each_pair_has_its_own_temperature():
+    model, x, y = random_table(3, 3), [[0, 0, 0]] * 2, [[2, 2, 2]] * 2
+    run = coalesce(model, x, y, n_steps=40, temperature=[0.3, 3.0])
+    for k, temperature in enumerate([0.3, 3.0]):
+        alone = coalesce(model, x[:1], y[:1], n_steps=40, temperature=temperature, pairs=[k])
+        np.testing.assert_array_equal(run.hamming[:, k], alone.hamming[:, 0])
+
+
+@pytest.mark.parametrize("temperature", [0, -1, np.nan, np.inf])
+def test_a_temperature_that_is_not_positive_is_refused(temperature):
+    with pytest.raises(ValueError, match="temperature must be > 0"):
+        coalesce(random_table(2, 2), [[0, 0]], [[1, 1]], n_steps=3, temperature=temperature)
+
+
+def test_states_of_wrong_shape_are_refused():
+    with pytest.raises(ValueError, match="must both have shape"):
+        coalesce(random_table(2, 2), [0, 0], [1, 1], n_steps=3)

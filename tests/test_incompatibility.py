@@ -1,0 +1,236 @@
+"""Rectangles: zero for a joint, the definition otherwise."""
+
+import numpy as np
+import pytest
+import torch
+from conftest import TEXTS, fit, random_ising, random_joint, random_table
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glauber_lib.incompatibility import (
+    Rectangles,
+    bootstrap_interval,
+    measure_joint,
+    measure_rectangles,
+    noise_floor,
+    sample_rectangles,
+)
+from glauber_lib.models import TabularModel, all_states
+
+
+def log_ratio(model, state, site, old, new, temperature):
+    """Log-probability of `new` less that of `old` at a site, from the scores."""
+    scores = np.asarray(model.scores(state[None], np.array([site]))[0], float)
+    return (scores[new] - scores[old]) / temperature
+
+
+def delta_by_definition(model, state, i, j, b, d, temperature=1.0):
+    """Both ways round the rectangle, edge by edge (paper §4)."""
+    a, c = state[i], state[j]
+    put = lambda **tokens: np.array([tokens.get("at_i", a) if k == i else tokens.get("at_j", c) if k == j else v
+                                     for k, v in enumerate(state)])  # fmt: skip
+    first = log_ratio(model, put(), i, a, b, temperature) + log_ratio(model, put(at_i=b), j, c, d, temperature)
+    second = log_ratio(model, put(), j, c, d, temperature) + log_ratio(model, put(at_j=d), i, a, b, temperature)
+    return abs(first - second)
+
+
+def every_rectangle(n_sites, n_tokens, *, limit=200):
+    """Rectangles of a small system, all or a spread of them."""
+    rows = [
+        (state, i, j, b, d)
+        for state in all_states(n_tokens, n_sites)
+        for i in range(n_sites)
+        for j in range(n_sites)
+        for b in range(n_tokens)
+        for d in range(n_tokens)
+        if i != j and b != state[i] and d != state[j]
+    ]
+    rows = rows[:: max(1, len(rows) // limit)]
+    states, *rest = map(np.array, zip(*rows, strict=True))
+    return Rectangles(states, np.zeros(len(rows), int), *rest)
+
+
+@given(st.integers(0, 2**32), st.integers(2, 3), st.integers(2, 3), st.sampled_from([0.1, 1.0, 5.0]))
+def test_rectangle_vanishes_for_a_joint(seed, n_sites, n_tokens, temperature):
+    model, _ = random_joint(n_sites, n_tokens, seed=seed)
+    table = measure_rectangles(model, every_rectangle(n_sites, n_tokens), temperature=temperature)
+    assert table.delta.max() < 1e-9
+    assert table[["I_ij", "I_ji"]].abs().max().min() > 1e-3  # though the sites do influence each other
+
+
+def test_rectangle_vanishes_for_ising_spins():
+    assert measure_rectangles(random_ising(4), every_rectangle(4, 2)).delta.max() < 1e-9
+
+
+def test_rectangle_sees_a_perturbed_conditional():
+    _, log_joint = random_joint(2, 2)
+    table = np.stack([log_joint, log_joint])
+    table[0, 1, 1] += 0.01  # one score of one site
+    delta = measure_rectangles(TabularModel(table), every_rectangle(2, 2)).delta
+    np.testing.assert_allclose(delta, 0.01, rtol=1e-6)
+
+
+def test_delta_is_that_of_the_definition(system):
+    rectangles = every_rectangle(system.n, system.model.n_tokens, limit=60)
+    table = measure_rectangles(system.model, rectangles, temperature=0.7)
+    expected = [
+        delta_by_definition(system.model, *row, temperature=0.7)
+        for row in zip(rectangles.states, rectangles.i, rectangles.j, rectangles.b, rectangles.d, strict=True)
+    ]
+    np.testing.assert_allclose(table.delta, expected, atol=2e-5)
+    assert (max(expected) < 2e-5) == (system.name in {"joint", "ising", "gpt2"})
+
+
+def test_delta_is_the_difference_of_the_log_cross_ratios():
+    table = measure_rectangles(random_table(3, 3), every_rectangle(3, 3))
+    np.testing.assert_allclose(table.delta, (table.I_ij - table.I_ji).abs(), atol=1e-12)
+    np.testing.assert_allclose(table.relative, table.delta / (table.I_ij.abs() + table.I_ji.abs()), atol=1e-12)
+    assert table.relative.between(0, 1).all()
+
+
+def test_rectangle_table_says_which_rectangle():
+    rectangles = every_rectangle(3, 3)
+    table = measure_rectangles(random_table(3, 3), rectangles)
+    rows = np.arange(len(rectangles))
+    np.testing.assert_array_equal(table.a, rectangles.states[rows, rectangles.i])
+    np.testing.assert_array_equal(table.c, rectangles.states[rows, rectangles.j])
+    np.testing.assert_array_equal(table.distance, abs(rectangles.i - rectangles.j))
+
+
+def test_influence_of_a_rectangle_is_the_mean_total_variation_of_its_sites():
+    model, rectangles = random_table(2, 2), every_rectangle(2, 2)
+    table = measure_rectangles(model, rectangles)
+    law = lambda state, site: np.asarray(torch.softmax(model.scores(state[None], np.array([site]))[0], 0))  # noqa: E731
+    for k, state in enumerate(rectangles.states):
+        i, j = rectangles.i[k], rectangles.j[k]
+        at_j, at_i = state.copy(), state.copy()
+        at_j[j], at_i[i] = rectangles.d[k], rectangles.b[k]
+        tv_i = np.abs(law(state, i) - law(at_j, i)).sum() / 2
+        tv_j = np.abs(law(state, j) - law(at_i, j)).sum() / 2
+        assert table.influence[k] == pytest.approx((tv_i + tv_j) / 2, abs=1e-12)
+
+
+@pytest.mark.parametrize("temperature", [0.01, 0.5, 2.0, 50.0])
+def test_log_ratios_scale_as_one_over_the_temperature(temperature):
+    # at the lowest, gaps of 30 / 0.01 nats: probabilities underflow, log-ratios must not
+    model, rectangles = random_table(3, 3, spread=10.0), every_rectangle(3, 3)
+    at_one, here = (measure_rectangles(model, rectangles, temperature=t) for t in (1.0, temperature))
+    for column in ("I_ij", "I_ji", "delta"):
+        np.testing.assert_allclose(here[column], at_one[column] / temperature, rtol=1e-9, atol=1e-9)
+
+
+def test_the_control_telescopes_to_zero(tiny):
+    model = tiny["gpt2"]
+    states = model.states(TEXTS[:8], n=12)
+    rectangles = sample_rectangles(model, states, 40, propose=model.proposals)
+    table = measure_joint(model, rectangles)
+    assert table.delta.max() < 1e-4
+    assert len(table) == 40
+    # the edges themselves are no zeros: what vanishes is their sum
+    first = model.log_prob(rectangles.corner(b=True)) - model.log_prob(rectangles.states)
+    assert first.abs().min() > 1e-3
+
+
+def test_the_control_would_notice_a_table_that_is_no_function_of_the_state():
+    class Drifting:
+        calls = 0.0
+
+        def log_prob(self, states):
+            self.calls += 1
+            return torch.arange(len(states)) * self.calls
+
+    assert measure_joint(Drifting(), every_rectangle(2, 2)).delta.max() > 0.5
+
+
+def test_tiny_masked_models_are_far_above_their_noise_floor(masked_lm):
+    rectangles = sample_rectangles(masked_lm, masked_lm.states(TEXTS[:8], n=10), 24)
+    floor = noise_floor(masked_lm, rectangles)
+    assert 0 < floor < 1e-3
+    assert measure_rectangles(masked_lm, rectangles).delta.median() > 10 * floor
+
+
+# Sampling ----------------------------------------------------------------------------------------------------------
+
+
+def test_sampled_rectangles_are_rectangles_with_good_replacements(masked_lm):
+    states = masked_lm.states(TEXTS[:10], n=8)
+    rectangles = sample_rectangles(masked_lm, states, 200, seed=3)
+    assert len(rectangles) == 200
+    rows = np.arange(200)
+    np.testing.assert_array_equal(rectangles.states, states[rectangles.passage])
+    assert (rectangles.i != rectangles.j).all()
+    for sites, new in ((rectangles.i, rectangles.b), (rectangles.j, rectangles.d)):
+        present = rectangles.states[rows, sites]
+        assert (new != present).all()
+        scores = np.array(masked_lm.scores(rectangles.states, sites))
+        own = scores[rows, new]
+        scores[rows, present] = -np.inf
+        better = (scores > own[:, None] + 1e-5).sum(1)  # tokens that rank before the one drawn
+        assert better.max() < 50
+        assert better.max() > 40 and better.min() < 10  # drawn from all of the fifty
+
+
+def test_replacements_come_from_the_best_predictions_alone():
+    scores = np.array([0.0, 5.0, 1.0, 4.0, 3.0])
+    model = TabularModel.from_joint(scores[:, None] + scores)
+    for token, allowed in ((0, {1, 3}), (1, {3, 4}), (3, {1, 4})):
+        rectangles = sample_rectangles(model, [[token, token]], 60, top=2)
+        assert set(rectangles.b) == set(rectangles.d) == allowed
+
+
+def test_passages_and_pairs_of_sites_are_drawn_uniformly():
+    states = np.zeros((3, 4), int)
+    rectangles = sample_rectangles(random_table(4, 2), states, 3_000)
+    pairs = np.bincount(4 * rectangles.i + rectangles.j, minlength=16)
+    assert fit(pairs, (1 - np.eye(4)).ravel() / 12) > 1e-3
+    assert fit(np.bincount(rectangles.passage, minlength=3), np.full(3, 1 / 3)) > 1e-3
+
+
+def test_a_seed_gives_the_same_rectangles_and_another_seed_others():
+    model, states = random_table(3, 3), all_states(3, 3)
+    first, again, other = (sample_rectangles(model, states, 30, seed=k) for k in (1, 1, 2))
+    np.testing.assert_array_equal(first.states, again.states)
+    np.testing.assert_array_equal(first.b, again.b)
+    assert (first.passage != other.passage).any()
+
+
+def test_corners_and_parts_of_rectangles():
+    rectangles = Rectangles(*map(np.array, ([[0, 1, 2], [2, 2, 2]], [0, 1], [0, 2], [1, 0], [2, 0], [0, 1])))
+    assert rectangles.corner().tolist() == [[0, 1, 2], [2, 2, 2]]
+    assert rectangles.corner(b=True).tolist() == [[2, 1, 2], [2, 2, 0]]
+    assert rectangles.corner(d=True).tolist() == [[0, 0, 2], [1, 2, 2]]
+    assert rectangles.corner(b=True, d=True).tolist() == [[2, 0, 2], [1, 2, 0]]
+    assert rectangles.take([1]).states.tolist() == [[2, 2, 2]]
+
+
+def test_one_site_makes_no_rectangle():
+    with pytest.raises(ValueError, match="needs two sites"):
+        sample_rectangles(random_table(1, 3), [[0]], 5)
+
+
+# Bootstrap ---------------------------------------------------------------------------------------------------------
+
+
+def test_bootstrap_interval_covers_the_mean_about_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    covered = [low <= 3.0 <= high for low, high in
+               (bootstrap_interval(rng.normal(3.0, 2.0, 50), n_resamples=300, seed=k) for k in range(200))]  # fmt: skip
+    assert 0.88 <= np.mean(covered) <= 0.985
+
+
+def test_bootstrap_interval_has_the_width_of_the_standard_error():
+    sample = np.random.default_rng(1).normal(0, 1, 400)
+    low, high = bootstrap_interval(sample)
+    assert high - low == pytest.approx(2 * 1.96 * sample.std(ddof=1) / 20, rel=0.1)
+    assert low < sample.mean() < high
+
+
+def test_bootstrap_interval_resamples_pairs_together():
+    x = np.arange(30.0)
+    low, high = bootstrap_interval(x, 2 * x, statistic=lambda a, b: np.corrcoef(a, b)[0, 1], n_resamples=100)
+    assert low == pytest.approx(1) and high == pytest.approx(1)
+
+
+def test_bootstrap_interval_of_constants_is_a_point():
+    assert bootstrap_interval([2.5, 2.5, 2.5]) == (2.5, 2.5)
+    assert bootstrap_interval([7.0]) == (7.0, 7.0)
