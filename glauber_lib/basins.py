@@ -37,6 +37,7 @@ class Embedder:
 
     def __init__(self, name="minilm"):
         self.name = name
+        self.cache_key = ["Embedder", name]
         self.model = SentenceTransformer(str(package_folder()) if name == "minilm" else name)
 
     def embed(self, texts):
@@ -63,7 +64,7 @@ class TopicScorer:
 
     def __init__(self, embedder, scale=20.0, topics=TOPICS):
         self.embedder, self.scale, self.labels = embedder, scale, list(topics)
-        self.name = f"similarity({embedder.name}, {scale:g})"
+        self.cache_key = ["TopicScorer", embedder.name, scale, topics]
         self._label_vectors = np.stack([embedder.embed(descriptions).mean(0) for descriptions in topics.values()])
         self._label_vectors /= np.linalg.norm(self._label_vectors, axis=1, keepdims=True)
 
@@ -78,7 +79,8 @@ class PipelineTopicScorer:
     """The published scorer: a Hugging Face zero-shot pipeline, such as ``facebook/bart-large-mnli``."""
 
     def __init__(self, name, topics=TOPICS):
-        self.name, self.labels = name, list(topics)
+        self.labels = list(topics)
+        self.cache_key = ["PipelineTopicScorer", name, self.labels]
         self._classify = pipeline("zero-shot-classification", model=name)
 
     def score(self, texts):

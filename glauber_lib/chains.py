@@ -104,6 +104,8 @@ class Trace:
         Name of the model.
     model_calls : int
         Conditionals evaluated.
+    complete : bool
+        False after an interruption.
     """
 
     initial: np.ndarray
@@ -119,6 +121,7 @@ class Trace:
     frozen: np.ndarray
     model: str = ""
     model_calls: int = field(default=0, compare=False)
+    complete: bool = True
 
     def states(self, steps):
         """States int64[K, B, n] after each of the K numbers of `steps` (each between 0 and `n_steps`)."""
@@ -261,7 +264,10 @@ def run_chains(
         bar.close()
     columns = np.concatenate(moves, axis=1) if moves else np.zeros((5, 0), dtype=np.int64)
     columns = columns[:, columns[0] < start + done]
-    trace = Trace(initial, *columns, start + done, temperature, seed, chains, frozen, getattr(model, "name", ""), calls)
+    trace = Trace(
+        initial, *columns, start + done, temperature, seed, chains, frozen,
+        model=getattr(model, "name", ""), model_calls=calls, complete=done == n_steps,
+    )  # fmt: skip
     if resume is None:
         return trace
     joined = {

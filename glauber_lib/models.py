@@ -183,6 +183,11 @@ class _LanguageModel:
             digest.update(name.encode() + tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()
 
+    @property
+    def cache_key(self):
+        """What cached results depend on: kind, weights and vocabulary."""
+        return [type(self).__name__, self.checksum, self.vocabulary]
+
     def double(self):
         """The same model in float64, to measure rounding with."""
         return type(self)(
@@ -375,7 +380,7 @@ def bare_network(n_layers, *, causal=False):
     return network
 
 
-def _is_stored(name):
+def is_stored(name):
     """Whether a weight is in our file: the frozen embeddings and what is tied to others are not."""
     return not name.endswith(("word_embeddings.weight", "decoder.weight", "decoder.bias", "position_ids"))
 
@@ -384,7 +389,7 @@ def save_embedded(network, folder, facts):
     """Write float16 weights (without the frozen embeddings) and ``training.json`` with `facts`."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    weights = {k: v.detach().cpu().half().contiguous() for k, v in network.state_dict().items() if _is_stored(k)}
+    weights = {k: v.detach().cpu().half().contiguous() for k, v in network.state_dict().items() if is_stored(k)}
     save_file(weights, folder / "model.safetensors")
     (folder / "model.safetensors").chmod(0o644)
     (folder / "training.json").write_text(json.dumps(facts, indent=1) + "\n")
@@ -396,7 +401,7 @@ def load_embedded(name, folder=DATA / "models"):
         raise ValueError(f"no embedded model {name!r}, only {sorted(EMBEDDED)}")
     network = empty_network(**EMBEDDED[name])
     weights = load_file(Path(folder) / name / "model.safetensors")
-    wanted = {key for key in network.state_dict() if _is_stored(key)}
+    wanted = {key for key in network.state_dict() if is_stored(key)}
     if wanted != set(weights):
         raise ValueError(f"{folder}/{name} does not fit its architecture: {sorted(wanted ^ set(weights))}")
     network.load_state_dict({key: w.float() for key, w in weights.items()}, strict=False)

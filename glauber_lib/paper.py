@@ -81,6 +81,13 @@ def _plain(value):
     return value
 
 
+def _describe(value):
+    """What stands for `value` in the key of a cached result: of a model its weights, not itself."""
+    if hasattr(value, "__self__"):  # a bound method
+        return [_describe(value.__self__), value.__name__]
+    return getattr(value, "cache_key", value)
+
+
 class Run:
     """One notebook in one profile.
 
@@ -125,21 +132,16 @@ class Run:
         The key is the function, its arguments (a model by its weights), and the library's source; a `progress`
         title does not count. Delete ``build/cache`` to start afresh, or set GLAUBER_CACHE=off.
         """
-
-        def describe(value):
-            if isinstance(value, models._LanguageModel):
-                return [type(value).__name__, value.checksum, value.vocabulary]
-            return (getattr(value, "name", None) and [type(value).__name__, value.name]) or value
-
-        key = joblib.hash(
-            [compute.__module__, compute.__qualname__, library_digest(), [describe(a) for a in arguments],
-             {k: describe(v) for k, v in options.items() if k != "progress"}]
-        )  # fmt: skip
+        names = {k: _describe(v) for k, v in options.items() if k != "progress"}
+        source = [compute.__module__, compute.__qualname__, library_digest()]
+        key = joblib.hash([source, [_describe(a) for a in arguments], names])
         path = ROOT / "build" / "cache" / f"{compute.__name__}-{key}.joblib"
         use = os.environ.get("GLAUBER_CACHE", "on") != "off"
         if use and path.exists():
             return joblib.load(path)
         result = compute(*arguments, **options)
+        if not getattr(result, "complete", True):
+            raise KeyboardInterrupt
         if use:
             path.parent.mkdir(parents=True, exist_ok=True)
             partial = path.with_suffix(f".{os.getpid()}")
@@ -319,7 +321,11 @@ def main(arguments=None):
         if not options.force and is_current(notebook, options.profile):
             print(f"{notebook}: up to date")
             continue
-        seconds = run_notebook(notebook, options.profile)
+        try:
+            seconds = run_notebook(notebook, options.profile)
+        except KeyboardInterrupt:
+            print(f"{notebook}: interrupted; what was measured so far is kept, run the same command to go on")
+            return 130
         print(f"{notebook}: {seconds:.0f} s")
     figures = "figures" if options.profile == "mini" else f"build/{options.profile}/figures"
     print(f"figures, tables and results.json: {figures}/   executed notebooks: build/{options.profile}/")

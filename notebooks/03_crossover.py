@@ -29,6 +29,7 @@ import numpy as np
 import pandas as pd
 
 from glauber_lib.basins import Embedder, cosine_distance, embed_states
+from glauber_lib.bounds import measure_influence, sufficient_temperature
 from glauber_lib.chains import run_chains
 from glauber_lib.couplings import coalesce
 from glauber_lib.crossover import compare_growth, median_survival, transition_temperature
@@ -278,6 +279,29 @@ run.claim(
     n=len(coupling),
     verdict="not measurable here" if not np.isfinite(widths).all() else bool(widths[-1] / widths[0] > 0.5),
     why="holds if the width does not halve",
+)
+
+# %% [markdown]
+# ## Theory beside data
+# The sufficient temperature of section 5, ¼ max Σ δ, at the largest n, against the measured transition. The paper finds it
+# about ten times too high. The oscillations are maxima over a few contexts and replacement tokens: lower bounds.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+contexts = states[rng.permutation(len(states))[: run["threshold_contexts"]]]
+replacements = rng.integers(model.n_tokens, size=(*contexts.shape, run["threshold_replacements"]))
+influence = run.cached(measure_influence, model, contexts, replacements, [1.0], progress="influence")
+sufficient = sufficient_temperature(influence.oscillation)
+ratio = sufficient / centres[-1]
+run.claim(
+    "threshold-over-boundary",
+    f"The sufficient temperature ({sufficient:.2g} at n = {n}) lies far above the measured boundary: ratio.",
+    ratio,
+    published=10,
+    kind="lower bound",
+    n=influence.n_pairs,
+    verdict="not measurable here" if np.isnan(ratio) else bool(ratio > 3),
+    why="no transition within the grid" if np.isnan(ratio) else "holds if the ratio is above three",
 )
 
 # %%

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from tqdm.auto import tqdm
 
-from glauber_lib.models import EMBEDDED, bare_network, save_embedded
+from glauber_lib.models import EMBEDDED, bare_network, empty_network, is_stored, save_embedded
 
 LENGTHS = (5, 8, 12, 20, 20, 32, 48, 64, 80)  # tokens of a window, without its frame
 CLS, SEP, MASK = 101, 102, 103
@@ -140,13 +140,16 @@ def train(args):
     causal = spec["causal"]
     with np.load(args.tokens) as file:
         arrays = dict(file)
-    network = bare_network(spec["n_layers"], causal=causal)
+    network = (empty_network if args.init else bare_network)(**spec)
     counts = np.bincount(arrays["tokens"], minlength=network.config.vocab_size) + 0.1
     with torch.no_grad():
         network.cls.predictions.bias.copy_(torch.from_numpy(np.log(counts / counts.sum())))
     network.bert.embeddings.word_embeddings.weight.requires_grad_(False)
     if args.init:
-        network.load_state_dict(load_file(args.init / "model.safetensors"), strict=False)
+        start = load_file(args.init / "model.safetensors")
+        left = [k for k in network.load_state_dict(start, strict=False).missing_keys if is_stored(k)]
+        if left:
+            raise ValueError(f"{args.init} lacks weights of {args.model}: {left}")
     network.to(device)
     train_windows, held_windows = Windows(arrays), Windows(arrays, held_out=True)
     parameters = [p for p in network.parameters() if p.requires_grad]

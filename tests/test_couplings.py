@@ -25,7 +25,7 @@ LAWS = {
 
 def draws(p, q, x, y, *, size=100_000, seed=0):
     """Many independent draws of one coupling."""
-    p, q = (torch.tensor([w], dtype=torch.float64).expand(size, -1) for w in (p, q))
+    p, q = (torch.tensor(w, dtype=torch.float64).expand(size, -1) for w in (p, q))
     u = torch.from_numpy(np.random.default_rng(seed).random((size, 3)))
     new_x, new_y, stay = maximal_coupling(p, q, torch.full((size,), x), torch.full((size,), y), u)
     return new_x.numpy(), new_y.numpy(), stay.numpy(), u.numpy()
@@ -68,7 +68,7 @@ def test_stay_is_exactly_the_outcome_that_both_keep_their_token(seed, x, y, spre
 
 
 def plain_coupling(model, x, y, *, n_steps, temperature, seed, pair):
-    """The coupled pair by definition: both conditionals at every step, nothing remembered. States [n_steps + 1, 2, n]."""
+    """States [n_steps + 1, 2, n] of a pair by definition: both conditionals at every step, nothing remembered."""
     state = np.array([x, y])
     path = [state.copy()]
     for u in uniforms(seed, [pair], 0, n_steps)[:, 0]:

@@ -1,0 +1,266 @@
+"""Influence, thresholds, margins, escape and drift against enumeration."""
+
+import numpy as np
+import pytest
+from conftest import codes, random_ising, random_table
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glauber_lib import exact
+from glauber_lib.bounds import (
+    contraction_bound,
+    contraction_norms,
+    escape_bound,
+    escape_probability,
+    measure_influence,
+    mixing_lower_bound,
+    score_gaps,
+    states_with_count,
+    sufficient_temperature,
+    threshold,
+    token_drift,
+)
+from glauber_lib.couplings import coalesce
+from glauber_lib.models import IsingModel, TabularModel, all_states
+
+
+def full_influence(model, n, temperatures):
+    """`measure_influence` over every context and every replacement: the suprema themselves."""
+    contexts = all_states(model.n_tokens, n)
+    others = (contexts[..., None] + np.arange(1, model.n_tokens)) % model.n_tokens
+    return measure_influence(model, contexts, others, temperatures)
+
+
+@st.composite
+def systems(draw, *, n_sites=(2, 3), spreads=(0.1, 1.0, 10.0)):
+    """A random tabular model, its number of sites, a temperature."""
+    n, n_tokens = draw(st.integers(*n_sites)), draw(st.integers(2, 3))
+    model = random_table(n, n_tokens, seed=draw(st.integers(0, 2**32)), spread=draw(st.sampled_from(spreads)))
+    return model, n, draw(st.sampled_from([0.3, 1.0, 4.0]))
+
+
+# Influence ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+def test_influence_of_two_spins_is_a_hyperbolic_tangent(temperature):
+    influence = full_influence(IsingModel([[0.0, 0.8], [0.8, 0.0]]), 2, [temperature])
+    np.testing.assert_allclose(influence.maximum[0], np.tanh(0.8 / temperature) * (1 - np.eye(2)), atol=1e-12)
+    np.testing.assert_allclose(influence.oscillation, 4 * 0.8 * (1 - np.eye(2)), atol=1e-12)
+
+
+def test_influence_of_spins_is_the_largest_change_of_a_flip_probability():
+    model, temperature = random_ising(4), 0.7
+    couplings, field, spins = model.couplings.numpy(), model.field.numpy(), 2 * all_states(2, 4) - 1
+    up = lambda local: 1 / (1 + np.exp(-2 * local / temperature))  # noqa: E731
+    expected = np.zeros((4, 4))
+    average = np.zeros((4, 4))
+    for i in range(4):
+        for j in {0, 1, 2, 3} - {i}:
+            rest = np.delete(spins, j, axis=1) @ np.delete(couplings[i], j) + field[i]  # couplings[i, i] = 0
+            change = np.abs(up(rest + couplings[i, j]) - up(rest - couplings[i, j]))
+            expected[i, j], average[i, j] = change.max(), change.mean()
+    influence = full_influence(model, 4, [temperature])
+    np.testing.assert_allclose(influence.maximum[0], expected, atol=1e-12)
+    np.testing.assert_allclose(influence.average[0], average, atol=1e-12)
+
+
+def test_influence_is_that_of_j_on_i():
+    table = np.zeros((2, 2, 2))
+    table[0] = [[0, 2.0], [1.0, 0]]  # site 0 listens to site 1, site 1 to nobody
+    maximum = full_influence(TabularModel(table), 2, [1.0]).maximum[0]
+    assert maximum[0, 1] > 0.1 and maximum[1, 0] == 0
+
+
+def test_influence_over_fewer_contexts_is_a_lower_bound():
+    model, contexts = random_table(3, 3), all_states(3, 3)
+    whole = full_influence(model, 3, [1.0])
+    part = measure_influence(model, contexts[:4], (contexts[:4, :, None] + 1) % 3, [1.0])
+    assert (part.maximum <= whole.maximum + 1e-15).all() and (part.maximum < whole.maximum - 1e-3).any()
+    assert (part.oscillation <= whole.oscillation + 1e-15).all()
+    assert (part.n_pairs, whole.n_pairs) == (4, 54)
+
+
+@given(systems(n_sites=(2, 2)))
+@settings(max_examples=200)
+def test_total_variation_is_below_the_hyperbolic_tangent_of_the_oscillation(case):
+    model, n, temperature = case
+    influence = full_influence(model, n, [temperature])
+    points = influence.points
+    assert len(points) > 0 and (points.temperature == temperature).all()
+    assert (points.tv <= np.tanh(points.delta / (4 * temperature)) + 1e-12).all()
+    assert (influence.maximum[0] <= np.tanh(influence.oscillation / (4 * temperature)) + 1e-12).all()
+
+
+def test_the_hyperbolic_tangent_is_attained_by_two_tokens_in_balance():
+    # scores +-1 against -+1: laws (s, 1 - s) and (1 - s, s)
+    table = np.zeros((2, 2, 2))
+    table[0] = [[1.0, -1.0], [-1.0, 1.0]]
+    points = full_influence(TabularModel(table), 2, [1.0]).points
+    assert points.tv.max() == pytest.approx(np.tanh(points.delta.max() / 4), abs=1e-12)
+    assert points.delta.max() == pytest.approx(4)
+
+
+@given(systems(spreads=(0.1, 1.0)))
+@settings(max_examples=10)
+def test_above_the_sufficient_temperature_the_chain_contracts(case):
+    model, n, _ = case
+    temperature = 1.001 * sufficient_temperature(full_influence(model, n, [1.0]).oscillation)
+    assert full_influence(model, n, [temperature]).maximum[0].sum(0).max() < 1
+
+
+# Contraction -------------------------------------------------------------------------------------------------------
+
+
+def expected_distance(model, n, temperature):
+    """Hamming distance of every pair of states, and its mean after one maximally coupled step at a common site."""
+    laws, states = exact.conditionals(model, n, temperature), all_states(model.n_tokens, n)
+    apart = states[:, None] != states[None]  # (S, S, n)
+    tv = 0.5 * np.abs(laws[:, :, None] - laws[:, None]).sum(-1)  # (n, S, S)
+    before = apart.sum(-1)
+    return before, before + (np.moveaxis(tv, 0, -1) - apart).mean(-1)
+
+
+@given(systems(spreads=(0.1, 0.5, 2.0)))
+@settings(max_examples=25)
+def test_one_coupled_step_contracts_as_the_theorem_says(case):
+    model, n, temperature = case
+    alpha = contraction_norms(full_influence(model, n, [temperature]).maximum[0])["alpha"]
+    before, after = expected_distance(model, n, temperature)
+    assert (after <= (1 - (1 - alpha) / n) * before + 1e-12).all()
+
+
+def test_a_coupled_step_of_the_library_has_the_enumerated_distance():
+    model, x, y = random_table(3, 3), [0, 1, 2], [0, 2, 1]
+    run = coalesce(model, [x] * 20_000, [y] * 20_000, n_steps=1)
+    _, after = expected_distance(model, 3, 1.0)
+    distance = run.hamming[1]
+    expected = after[codes(np.array(x), 3), codes(np.array(y), 3)]
+    assert abs(distance.mean() - expected) < 4 * distance.std() / np.sqrt(20_000)
+
+
+@given(systems(spreads=(0.1, 0.3)))
+@settings(max_examples=15)
+def test_contraction_bounds_the_mixing_time(case):
+    model, n, temperature = case
+    alpha = full_influence(model, n, [temperature]).maximum[0].sum(0).max()
+    assert exact.mixing_time(exact.transition_matrix(model, n, temperature)) <= contraction_bound(alpha, n)
+
+
+def test_contraction_bound_by_hand():
+    assert contraction_bound(0.5, 10) == 74  # 20 log 40 = 73.8
+    assert contraction_bound(0.0, 4, epsilon=0.01) == 24  # 4 log 400 = 23.97
+    assert contraction_bound(1.0, 10) == contraction_bound(1.5, 10) == np.inf
+
+
+def test_contraction_norms_of_a_known_matrix():
+    norms = contraction_norms(np.array([[0, 3.0, 4.0], [0, 0, 0], [0, 0, 0]]))
+    assert norms == pytest.approx({"alpha": 4, "row sum": 7, "spectral norm": 5, "spectral radius": 0}, abs=1e-12)
+    norms = contraction_norms(np.array([[0, 0.9], [0.4, 0]]))
+    assert norms["spectral radius"] == pytest.approx(0.6)
+
+
+def test_threshold_is_interpolated_in_log_temperature():
+    assert threshold([1, 4], [1.5, 0.5]) == pytest.approx(2)
+    assert threshold([4, 1, 16], [1.25, 3.0, 0.75]) == pytest.approx(8)  # any order
+    assert threshold([1, 2, 4, 8], [0.5, 1.5, 0.5, 0.2]) == pytest.approx(np.sqrt(8))  # the last crossing counts
+    assert threshold([1, 2], [0.9, 0.5]) == 1
+    assert np.isnan(threshold([1, 2], [2.0, 1.0]))
+
+
+# Margins and escape ------------------------------------------------------------------------------------------------
+
+
+def test_gaps_are_the_token_s_lead_over_the_best_other(system):
+    for state in all_states(system.model.n_tokens, system.n)[::7]:
+        for site, gap in enumerate(score_gaps(system.model, state)):
+            scores = np.asarray(system.model.scores(state[None], np.array([site]))[0], float)
+            assert gap == pytest.approx(scores[state[site]] - np.delete(scores, state[site]).max(), abs=2e-5)
+
+
+def test_escape_probability_is_that_of_the_transition_matrix(system):
+    for temperature in (0.3, 1.0, 4.0):
+        matrix = exact.transition_matrix(system.model, system.n, temperature)
+        for k, state in list(enumerate(all_states(system.model.n_tokens, system.n)))[::9]:
+            exact_one = 1 - matrix[k, k]
+            assert escape_probability(system.model, state, temperature) == pytest.approx(exact_one, abs=1e-6)
+
+
+@pytest.mark.parametrize("gap", [1.0, 30.0, 60.0, 400.0])
+def test_escape_probability_keeps_its_precision_when_it_is_tiny(gap):
+    # two sites that both prefer token 0 by `gap`: the mean of two logistic tails
+    model = TabularModel.from_joint(np.array([[2 * gap, gap], [gap, 0]]))
+    expected = np.exp(-gap) / (1 + np.exp(-gap))
+    assert escape_probability(model, [0, 0], 1.0) == pytest.approx(expected, rel=1e-12, abs=0)
+    expected = np.exp(-gap / 0.8) / (1 + np.exp(-gap / 0.8))
+    assert escape_probability(model, [0, 0], 0.8) == pytest.approx(expected, rel=1e-12, abs=0)
+
+
+@given(systems(), st.integers(0, 7))
+def test_the_paper_s_bound_is_above_the_exact_escape_probability(case, code):
+    model, n, temperature = case
+    state = all_states(model.n_tokens, n)[code % model.n_tokens**n]
+    bound = escape_bound(score_gaps(model, state).min(), temperature, model.n_tokens)
+    assert bound >= escape_probability(model, state, temperature) * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("temperature", [0.3, 0.6, 1.0])
+def test_the_paper_s_lower_bound_is_below_the_mixing_time(temperature):
+    model = IsingModel(0.5 * (np.ones((3, 3)) - np.eye(3)))  # two ground states, each of mass below one half
+    margin = score_gaps(model, [1, 1, 1]).min()
+    assert margin == pytest.approx(2)
+    mixing = exact.mixing_time(exact.transition_matrix(model, 3, temperature))
+    assert mixing_lower_bound(margin, temperature, 2) <= mixing
+    assert mixing_lower_bound(margin, temperature, 2) == pytest.approx(np.exp(2 / temperature) / 4)
+    # the bound is the reciprocal of four times the bound on the conductance
+    assert 4 * mixing_lower_bound(margin, temperature, 5) * escape_bound(margin, temperature, 5) == pytest.approx(1)
+
+
+# Drift -------------------------------------------------------------------------------------------------------------
+
+
+def test_drift_is_the_expected_change_of_the_count(system):
+    states = all_states(system.model.n_tokens, system.n)
+    for token in (0, system.model.n_tokens - 1):
+        count = (states == token).sum(1)
+        table = token_drift(system.model, states, token, [0.5, 2.0])
+        np.testing.assert_array_equal(table["count"], np.tile(count, 2))
+        for temperature, rows in table.groupby("temperature"):
+            matrix = exact.transition_matrix(system.model, system.n, temperature).toarray()
+            change = count - count[:, None]
+            np.testing.assert_allclose(rows.up, (matrix * (change == 1)).sum(1), atol=1e-6)
+            np.testing.assert_allclose(rows.down, (matrix * (change == -1)).sum(1), atol=1e-6)
+            np.testing.assert_allclose(rows.drift, (matrix * change).sum(1), atol=1e-6)
+
+
+@pytest.mark.parametrize("gap", [1.0, 30.0, 60.0])
+def test_drift_keeps_its_precision_when_it_is_tiny(gap):
+    # the log of up / down is what certifies a basin: down must not be rounded to zero
+    model = TabularModel.from_joint(np.array([[2 * gap, gap], [gap, 0]]))
+    tail = np.exp(-gap) / (1 + np.exp(-gap))
+    assert token_drift(model, [[0, 0]], 0, [1.0]).down[0] == pytest.approx(tail, rel=1e-9, abs=0)
+    assert token_drift(model, [[0, 0]], 1, [1.0]).up[0] == pytest.approx(tail, rel=1e-9, abs=0)
+
+
+@given(st.integers(1, 8), st.integers(2, 5), st.integers(0, 2**16), st.data())
+def test_states_with_count_have_exactly_that_count(n, n_tokens, seed, data):
+    states = np.random.default_rng(seed).integers(n_tokens, size=(6, n))
+    token, count = data.draw(st.integers(0, n_tokens - 1)), data.draw(st.integers(0, n))
+    made = states_with_count(states, token, count, seed=seed)
+    assert ((made == token).sum(1) == count).all()
+    assert made.min() >= 0 and made.max() < n_tokens
+    kept = (made != token) & (states != token)
+    np.testing.assert_array_equal(made[kept], states[kept])  # no other site is touched
+
+
+def test_states_with_count_spreads_the_token_over_all_sites_and_leaves_its_input_alone():
+    states = np.ones((400, 5), int)
+    made = states_with_count(states, 0, 2)
+    assert (states == 1).all()
+    share = (made == 0).mean(0)
+    assert np.abs(share - 0.4).max() < 4 * np.sqrt(0.24 / 400)
+
+
+def test_an_impossible_count_is_refused():
+    with pytest.raises(ValueError, match=r"count must lie in 0\.\.3, got 4"):
+        states_with_count([[0, 1, 1]], 0, 4)

@@ -1,0 +1,157 @@
+"""The project's own promises: data, notebooks, environments, no traces of one machine."""
+
+import re
+import subprocess
+import tomllib
+from collections import Counter
+from itertools import chain
+
+import jupytext
+import pytest
+import yaml
+from transformers import AutoTokenizer
+
+from glauber_lib.basins import TOPICS
+from glauber_lib.models import package_folder
+from glauber_lib.paper import NOTEBOOKS, ROOT, load_passages
+
+SCRIPTS = sorted((ROOT / "notebooks").glob("*.py"))
+
+
+# Passages ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def passages():
+    return load_passages()
+
+
+def test_thirty_passages_for_each_of_nine_topics(passages):
+    counts = passages.topic.value_counts()
+    assert set(counts.index) == set(TOPICS) and len(counts) == 9
+    assert counts.min() >= 30
+
+
+def test_passages_have_unique_ids_and_texts_of_forty_to_ninety_words(passages):
+    assert passages.id.is_unique and passages.text.is_unique
+    assert passages.text.str.split().str.len().between(40, 90).all()
+
+
+def test_passages_are_long_enough_for_the_longest_states(passages):
+    tokenizer = AutoTokenizer.from_pretrained(package_folder())
+    lengths = [len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in passages.text]
+    assert min(lengths) >= 40
+
+
+def test_no_two_passages_share_eight_words_in_a_row(passages):
+    shared = Counter()
+    for text in passages.text:
+        words = re.findall(r"[a-z0-9']+", text.lower())
+        shared.update({tuple(words[k : k + 8]) for k in range(len(words) - 7)})
+    assert [" ".join(words) for words, count in shared.items() if count > 1] == []
+
+
+# Environments ------------------------------------------------------------------------------------------------------
+
+
+def requirement(line):
+    """Name and range of a requirement."""
+    return re.match(r"([A-Za-z0-9._-]+)\s*(.*)", line).groups()
+
+
+def project_requirements():
+    """The table [project] of pyproject.toml and all its requirements, the optional ones included."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return project, [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+
+
+def test_conda_and_pip_ask_for_the_same_packages():
+    project, wanted = project_requirements()
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    conda = [line for line in environment if isinstance(line, str)]
+    pip = next(entry["pip"] for entry in environment if isinstance(entry, dict))
+    python = dict(map(requirement, conda)).pop("python")
+    assert python == project["requires-python"]
+    got = [line for line in [*conda, *pip] if requirement(line)[0] not in {"python", "pip", "make"}]
+    assert sorted(map(requirement, got)) == sorted(map(requirement, wanted))
+
+
+def test_exact_versions_pin_every_dependency_within_its_range():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = {name.lower(): version for name, version in map(requirement, lines)}
+    assert pinned["torch"] == "==2.13.0"
+    assert all(version.startswith("==") for version in pinned.values())
+    number = lambda version: [int(part) for part in re.findall(r"\d+", version)]  # noqa: E731
+    for name, lowest in map(requirement, project_requirements()[1]):
+        assert number(pinned[name.lower()]) >= number(lowest)
+
+
+# Notebooks ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_section_has_its_notebook():
+    assert set(NOTEBOOKS) <= {path.stem for path in SCRIPTS}
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_a_notebook_survives_the_way_to_ipynb_and_back(path, tmp_path):
+    jupytext.write(jupytext.read(path), tmp_path / "notebook.ipynb")
+    notebook = jupytext.read(tmp_path / "notebook.ipynb")
+    assert jupytext.writes(notebook, "py:percent") == path.read_text()
+    assert notebook.metadata["kernelspec"]["name"] == "python3"
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_the_one_parameter_is_the_profile_and_survives_with_its_tag(name, tmp_path):
+    jupytext.write(jupytext.read(ROOT / "notebooks" / f"{name}.py"), tmp_path / "notebook.ipynb")
+    cells = jupytext.read(tmp_path / "notebook.ipynb").cells
+    tagged = [cell for cell in cells if "parameters" in cell.metadata.get("tags", [])]
+    assert [cell.source for cell in tagged] == ['profile = "mini"']
+    rest = "\n".join(cell.source for cell in cells if cell.cell_type == "code" and cell is not tagged[0])
+    assert re.search(r"\bprofile\b", rest)  # it is read
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_a_notebook_has_no_magics(path):
+    # under a magic an error passes unseen
+    code = [cell.source for cell in jupytext.read(path).cells if cell.cell_type == "code"]
+    assert not [line for cell in code for line in cell.splitlines() if re.match(r"\s*(# )?[%!]", line)]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_a_notebook_does_not_ask_which_profile_it_runs(path):
+    assert not re.search(r"profile\s*(==|!=|in\b)", path.read_text())
+
+
+# Traces of one machine ---------------------------------------------------------------------------------------------
+
+
+def tracked_text():
+    """Path and text of every file of the repository that is text."""
+    listed = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    answer = subprocess.run(listed, capture_output=True, text=True, check=False)
+    if answer.returncode:
+        pytest.skip("not a git checkout")
+    for name in filter(None, answer.stdout.split("\0")):
+        try:
+            yield name, (ROOT / name).read_text(encoding="utf-8")
+        except (UnicodeDecodeError, FileNotFoundError):
+            continue
+
+
+def test_no_file_holds_a_path_of_one_machine():
+    # written in pieces, so that this file does not find itself
+    pattern = re.compile("|".join("/" + folder + "/" for folder in ("work", "tmp", "root", "home", "Users", "scratch")))
+    assert [name for name, text in tracked_text() if pattern.search(text)] == []
+
+
+def test_no_file_holds_a_key_or_a_token():
+    pattern = re.compile(r"hf_[A-Za-z0-9]{20,}|ghp_[A-Za-z0-9]{20,}|-----BEGIN [A-Z ]*PRIVATE KEY")
+    assert [name for name, text in tracked_text() if pattern.search(text)] == []
+
+
+def test_the_library_prints_only_where_it_says_so_and_never_imports_a_notebook():
+    for path in (ROOT / "glauber_lib").glob("*.py"):
+        text = path.read_text()
+        assert "import notebooks" not in text and "from notebooks" not in text
+        assert path.stem == "paper" or not re.search(r"^\s*print\(", text, re.MULTILINE), path.name
