@@ -26,12 +26,12 @@ lab: .venv/lab  ## JupyterLab on the notebooks, each paired with its .py
 	$(PY) -m jupytext --sync notebooks/*.py
 	$(PY) -m jupyterlab notebooks
 
-html: paper  ## the executed notebooks as HTML, under build/html
+html: .venv/lab paper  ## the executed notebooks as HTML, under build/html
 	$(PY) -m nbconvert --to html --output-dir build/html build/$(PROFILE)/*.ipynb
 
 models: .venv/installed  ## fetch the corpora and train the embedded models again (hours without a GPU)
-	PYTHONPATH=scripts $(PY) scripts/corpus_registry.py --out $(BUILD)/corpus
-	PYTHONPATH=scripts $(PY) scripts/corpus_debian.py --out $(BUILD)/corpus
+	PYTHONPATH=scripts $(PY) scripts/corpus_registry.py --out $(BUILD)/corpus --work $(BUILD)/packages
+	PYTHONPATH=scripts $(PY) scripts/corpus_debian.py --out $(BUILD)/corpus --work $(BUILD)/packages
 	$(PY) scripts/pack.py --corpus $(BUILD)/corpus --out $(BUILD)/tokens.npz
 	$(PY) scripts/train.py minilm-6l --tokens $(BUILD)/tokens.npz --work $(BUILD) --export data/models/minilm-6l
 	$(PY) scripts/train.py minilm-3l --tokens $(BUILD)/tokens.npz --work $(BUILD) --export data/models/minilm-3l --init data/models/minilm-6l --steps 8000

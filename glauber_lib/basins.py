@@ -85,7 +85,7 @@ class PipelineTopicScorer:
 
     def score(self, texts):
         """Probabilities float64[len(texts), len(labels)], in the order of `labels`."""
-        answers = self._classify(list(texts), candidate_labels=self.labels)
+        answers = self._classify(list(texts), candidate_labels=self.labels, batch_size=32)
         return np.array([[dict(zip(a["labels"], a["scores"], strict=True))[k] for k in self.labels] for a in answers])
 
 
@@ -183,10 +183,11 @@ def survey_traps(model, trace, embedder, *, stride=25, window=300, threshold=0.1
     Returns
     -------
     DataFrame
-        One row per trap, longest first: ``chain, start, duration`` (steps; ``censored`` if the run ends with the
-        budget), ``text`` of the modal state and its ``share`` of the steps, ``mean_gap``, ``min_gap`` (logits),
-        ``type`` (perfect if every gap is positive), and for the modal state alone ``escape``, the exact one-step
-        escape probability, ``bound``, the paper's bound on it, and ``holding``, the longest single stay in it.
+        One row per trap, longest first: ``chain, start, duration`` (from the start of the first still window to that
+        of the last, plus `stride`; ``censored`` if the last one ends with the budget), ``text`` of the modal state and
+        its ``share`` of the steps, ``mean_gap``, ``min_gap`` (logits), ``type`` (perfect if every gap is positive),
+        and for the modal state alone ``escape``, the exact one-step escape probability, ``bound``, the
+        paper's bound on it, and ``holding``, the longest single stay in it.
     """
     steps = np.arange(0, trace.n_steps + 1, stride)
     states = trace.states(steps)  # (K, B, n)
@@ -200,7 +201,8 @@ def survey_traps(model, trace, embedder, *, stride=25, window=300, threshold=0.1
             visited, _, durations = trace.visits(chain)
             rows.append(
                 {
-                    "chain": chain, "temperature": temperature, "start": first, "duration": last - first,
+                    "chain": chain, "temperature": temperature, "start": first,
+                    "duration": last - first - window + stride,
                     "censored": last + stride > trace.n_steps, "text": model.texts(state[None])[0], "share": share,
                     "mean_gap": gaps.mean(), "min_gap": gaps.min(),
                     "type": "perfect" if gaps.min() > 0 else "approximate",

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import scipy.stats
 import torch
 from tqdm.auto import tqdm
 
@@ -27,8 +28,10 @@ class Influence:
         Lower bound on :math:`\delta_{ij}`, the supremum of the oscillation of the score difference.
     n_pairs : int
         Pairs of contexts tried for each (i, j).
+    excess : float
+        Largest TV - tanh(δ/4τ) over all pairs tried; the theorem says it is not positive.
     points : DataFrame
-        Every pair tried: ``temperature, delta, tv`` (a sample of at most 20,000 rows).
+        ``temperature, delta, tv`` of at most 20,000 of the pairs tried, at random.
     """
 
     temperatures: np.ndarray
@@ -36,7 +39,33 @@ class Influence:
     average: np.ndarray
     oscillation: np.ndarray
     n_pairs: int
+    excess: float
     points: pd.DataFrame
+
+
+def replacement_tokens(model, contexts, count, *, seed=0):
+    """Tokens to try at each site in place of its own: half the model's best predictions there, half uniformly random.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    contexts : array_like, int[C, n]
+    count : int
+    seed : int
+
+    Returns
+    -------
+    ndarray, int64[C, n, count]
+    """
+    contexts, rng = np.asarray(contexts), np.random.default_rng([seed, 3])
+    out = np.empty((*contexts.shape, count), dtype=np.int64)
+    for i, own in enumerate(contexts.T):
+        scores = model.scores(contexts, np.full(len(contexts), i)).clone()
+        scores[torch.arange(len(own)), torch.as_tensor(own)] = -torch.inf
+        out[:, i, : count // 2] = scores.topk(count // 2, dim=1).indices.cpu().numpy()
+        random = rng.integers(model.n_tokens - 1, size=(len(contexts), count - count // 2))
+        out[:, i, count // 2 :] = random + (random >= own[:, None])
+    return out
 
 
 def measure_influence(model, contexts, replacements, temperatures, *, progress=None):
@@ -82,9 +111,10 @@ def measure_influence(model, contexts, replacements, temperatures, *, progress=N
             total[k, others, j] += tv.sum(0)
             points.append(pd.DataFrame({"temperature": temperature, "delta": delta.ravel(), "tv": tv.ravel()}))
     points = pd.concat(points, ignore_index=True)
+    excess = float((points.tv - np.tanh(points.delta / (4 * points.temperature))).max())
     points = points.sample(min(20_000, len(points)), random_state=0).sort_index()
     n_pairs = n_contexts * n_new
-    return Influence(temperatures, maximum, total / n_pairs, oscillation, n_pairs, points)
+    return Influence(temperatures, maximum, total / n_pairs, oscillation, n_pairs, excess, points)
 
 
 def contraction_norms(matrix):
@@ -110,15 +140,13 @@ def contraction_norms(matrix):
 
 
 def threshold(temperatures, values):
-    """Temperature above which `values` stay below one, interpolated in log temperature; nan if they never do."""
+    """Temperature above which `values` stay below one, interpolated in log temperature; nan if it is off the grid."""
     order = np.argsort(temperatures)
     t, v = np.log(np.asarray(temperatures, float)[order]), np.asarray(values, float)[order]
     above = np.flatnonzero(v >= 1)
-    if len(above) == 0:
-        return float(np.exp(t[0]))
-    k = above[-1]
-    if k == len(v) - 1:
+    if len(above) == 0 or above[-1] == len(v) - 1:
         return float("nan")
+    k = above[-1]
     return float(np.exp(t[k] + (t[k + 1] - t[k]) * (v[k] - 1) / (v[k] - v[k + 1])))
 
 
@@ -168,6 +196,88 @@ def escape_bound(margin, temperature, n_tokens):
 def mixing_lower_bound(margin, temperature, n_tokens):
     r"""The paper's lower bound :math:`e^{\gamma/\tau} / (4 (|V| - 1))` on the mixing time, in steps."""
     return np.exp(margin / temperature) / (4 * (n_tokens - 1))
+
+
+def observed_stays(model, trace, *, every):
+    r"""Predicted and observed holding times of the states a trace is in at fixed times.
+
+    Looked at every `every` steps, each stay once. From such a time on the stay is geometric with the state's exact
+    escape probability, whatever happened before, so that neither long nor short stays are favoured.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    trace : Trace
+    every : int
+        Steps between looks.
+
+    Returns
+    -------
+    DataFrame
+        Per stay: ``chain``, ``temperature``, ``state`` (tuple), ``escape`` (exact probability per step), ``exposure``
+        (steps from the look to the exit, or to the end of the run) and ``left`` (False: censored by the end).
+    """
+    looks = np.arange(0, trace.n_steps, every)
+    rows = []
+    for chain, temperature in enumerate(trace.temperature):
+        states, entered, durations = trace.visits(chain)
+        index, first = np.unique(np.searchsorted(entered, looks, side="right") - 1, return_index=True)
+        for k, look in zip(index, looks[first], strict=True):
+            state = tuple(states[k].tolist())
+            rows.append(
+                {
+                    "chain": chain,
+                    "temperature": temperature,
+                    "state": state,
+                    "escape": escape_probability(model, state, temperature),
+                    "exposure": int(entered[k] + durations[k] - look),
+                    "left": k < len(entered) - 1,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def calibrate_stays(stays, *, bins=8):
+    """Observed against predicted mean stay in groups of equal predicted escape probability.
+
+    Parameters
+    ----------
+    stays : DataFrame
+        From `observed_stays`.
+    bins : int
+
+    Returns
+    -------
+    DataFrame
+        Per group: ``stays``, ``exits``, ``expected`` exits, ``predicted`` and ``observed`` mean stay (steps; exposure
+        per exit, so that censored stays count), with the 95% Poisson interval ``low``, ``high`` of the latter.
+    """
+    rows = []
+    for rows_of_group in np.array_split(np.argsort(stays.escape.to_numpy()), bins):
+        group = stays.iloc[rows_of_group]
+        if len(group) == 0:
+            continue
+        exits, exposure = group.left.sum(), group.exposure.sum()
+        expected = (group.exposure * group.escape).sum()
+        low, high = poisson_interval(exits)
+        rows.append(
+            {
+                "stays": len(group),
+                "exits": exits,
+                "expected": expected,
+                "predicted": exposure / expected,
+                "observed": exposure / exits if exits else np.inf,
+                "low": exposure / high,
+                "high": exposure / low if low else np.inf,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def poisson_interval(count):
+    """Exact 95% interval of a Poisson mean given one count."""
+    low = scipy.stats.chi2.ppf(0.025, 2 * count) / 2 if count else 0.0
+    return float(low), float(scipy.stats.chi2.ppf(0.975, 2 * count + 2) / 2)
 
 
 # Drift of a token count --------------------------------------------------------------------------------------------

@@ -6,12 +6,14 @@ import numpy as np
 import pandas as pd
 import statsmodels.api as sm
 from scipy.optimize import minimize
+from scipy.special import ndtr
+from sklearn.linear_model import LogisticRegression
 
 GROWTH = {"n": lambda n: n, "n log n": lambda n: n * np.log(n), "n²": lambda n: n**2, "√n": np.sqrt}
 
 
 def median_survival(time, observed):
-    """Kaplan–Meier median of right-censored times; nan if more than half are censored.
+    """Kaplan–Meier median of right-censored times; nan if the curve does not fall below one half.
 
     Parameters
     ----------
@@ -26,24 +28,55 @@ def median_survival(time, observed):
     return float(sm.SurvfuncRight(time, observed.astype(int)).quantile(0.5))
 
 
-def compare_growth(n, time):
-    r"""Least-squares fits of ``a * f(n)`` to times, for the laws of `GROWTH`.
+def compare_growth(n, low, high, *, n_resamples=200, seed=0):
+    r"""Fits of :math:`T = a f(n) e^{\sigma\varepsilon}`, with normal errors, for the laws f of `GROWTH`.
+
+    Maximum likelihood with every trial counted as what is known of it: an interval, or a bound from below.
+
+    Parameters
+    ----------
+    n : array_like, int[K]
+        Length of each trial.
+    low, high : array_like, float[K]
+        The time lies in (low, high]; `high` is infinite for a censored trial, `low` may be zero.
+    n_resamples : int
+        Bootstrap resamples of the trials within each length.
+    seed : int
 
     Returns
     -------
     DataFrame
-        Indexed by law: ``a`` and ``aic`` (Gaussian errors of unknown variance; nan with fewer than three finite times).
+        Indexed by law: ``a`` with its 95% bootstrap interval ``low, high``, and ``aic``.
     """
-    n, time = np.asarray(n, float), np.asarray(time, float)
-    finite = np.isfinite(time)
+    n, low, high = (np.asarray(v, float) for v in (n, low, high))
+    rng = np.random.default_rng(seed)
+    groups = [np.flatnonzero(n == value) for value in np.unique(n)]
+    resamples = [np.concatenate([rng.choice(g, len(g)) for g in groups]) for _ in range(n_resamples)]
     rows = {}
     for law, function in GROWTH.items():
-        if finite.sum() < 3:
-            rows[law] = {"a": np.nan, "aic": np.nan}
-        else:
-            fit = sm.OLS(time[finite], function(n[finite])).fit()
-            rows[law] = {"a": fit.params[0], "aic": fit.aic}
+        scale = function(n)
+        (location, spread), aic = _fit_log_normal(low / scale, high / scale)
+        draws = [_fit_log_normal(low[r] / scale[r], high[r] / scale[r], (location, spread))[0][0] for r in resamples]
+        ends = np.exp(np.quantile(draws, [0.025, 0.975]))
+        rows[law] = {"a": np.exp(location), "low": ends[0], "high": ends[1], "aic": aic}
     return pd.DataFrame(rows).T
+
+
+def _fit_log_normal(low, high, start=None):
+    """Location and spread of log-normal times known to lie in (low, high], and the AIC."""
+    with np.errstate(divide="ignore"):
+        low, high = np.log(low), np.log(high)
+    middle = np.where(np.isfinite(low) & np.isfinite(high), (low + high) / 2, np.where(np.isfinite(high), high, low))
+
+    def loss(parameters):
+        location, log_spread = parameters
+        z = lambda x: (x - location) / np.exp(log_spread)  # noqa: E731
+        mass = ndtr(z(high)) - ndtr(z(low))
+        return -np.log(np.maximum(mass, 1e-300)).sum()
+
+    first = [middle.mean(), np.log(middle.std() + 0.1)] if start is None else [start[0], np.log(start[1])]
+    fit = minimize(loss, first, method="Nelder-Mead")
+    return (fit.x[0], np.exp(fit.x[1])), 2 * fit.fun + 4
 
 
 @dataclass(frozen=True)
@@ -53,16 +86,20 @@ class Transition:
     Attributes
     ----------
     center : float
-        Temperature at which the probability is one half; nan if the data do not show both sides.
+        Temperature at which the probability is one half; nan if it is not within the temperatures tried.
     width : float
         Scale of the logistic curve in log temperature.
     interval : tuple of float
-        95% bootstrap interval of `center`.
+        95% bootstrap interval of `center`, at least as wide as the gap of the grid in which the change happens.
+    centers, widths : ndarray, float64[R]
+        Of the bootstrap resamples, in their order.
     """
 
     center: float
     width: float
     interval: tuple
+    centers: np.ndarray
+    widths: np.ndarray
 
     def __str__(self):
         if np.isnan(self.center):
@@ -74,44 +111,52 @@ class Transition:
         return 1 / (1 + np.exp(-(np.log(temperature) - np.log(self.center)) / self.width))
 
 
-def _logistic_fit(x, y):
-    """Center and log-width in `x` by penalised likelihood, so that separated data give a finite width."""
+def _logistic(temperature, success):
+    """Center and log-width of a logistic regression on log temperature, lightly penalised so that it exists."""
+    x = np.log(temperature)
+    if success.min() == success.max():
+        return np.nan, np.nan
+    fit = LogisticRegression(C=10.0).fit(x[:, None], success)
+    slope = fit.coef_[0, 0]
+    center = np.exp(-fit.intercept_[0] / slope) if slope > 0 else np.nan
+    inside = slope > 0 and temperature.min() <= center <= temperature.max()
+    return (center, 1 / slope) if inside else (np.nan, np.nan)
 
-    def loss(parameters):
-        center, log_width = parameters
-        z = (x - center) / np.exp(log_width)
-        return (np.logaddexp(0, z) - y * z).sum() + 0.5 * ((log_width - np.log(0.3)) / 1.0) ** 2
 
-    return minimize(loss, [x.mean(), np.log(0.3)], method="Nelder-Mead").x
-
-
-def transition_temperature(temperature, success, *, n_resamples=200, seed=0):
-    """Logistic fit of the share of successes against log temperature.
-
-    A weak prior on the width (log-normal about 0.3, one unit of log) keeps it finite when the data are separated.
+def transition_temperatures(frame, *, n_resamples=200, seed=0):
+    """Logistic fit of the share of pairs that met against log temperature, for every length.
 
     Parameters
     ----------
-    temperature : array_like, float[K]
-    success : array_like, bool[K]
+    frame : DataFrame
+        One row per run: ``n``, ``temperature``, ``pair`` (number of the pair of starts) and ``met`` (bool).
     n_resamples : int
-        Bootstrap resamples, drawn within each temperature.
+        Bootstrap resamples of the pairs, the same for all lengths and temperatures, since they share the starts.
     seed : int
 
     Returns
     -------
-    Transition
+    dict of int to Transition
     """
-    x, y = np.log(np.asarray(temperature, float)), np.asarray(success, float)
-    if y.min() == y.max():
-        return Transition(float("nan"), float("nan"), (float("nan"), float("nan")))
-    center, log_width = _logistic_fit(x, y)
     rng = np.random.default_rng(seed)
-    groups = [np.flatnonzero(x == value) for value in np.unique(x)]
-    centers = []
-    for _ in range(n_resamples):
-        rows = np.concatenate([rng.choice(g, len(g)) for g in groups])
-        if y[rows].min() < y[rows].max():
-            centers.append(_logistic_fit(x[rows], y[rows])[0])
-    low, high = np.exp(np.quantile(centers, [0.025, 0.975]))
-    return Transition(float(np.exp(center)), float(np.exp(log_width)), (float(low), float(high)))
+    pairs = np.sort(frame.pair.unique())
+    resamples = [rng.choice(pairs, len(pairs)) for _ in range(n_resamples)]
+    out = {}
+    for n, group in frame.groupby("n"):
+        table = group.pivot(index="pair", columns="temperature", values="met").astype(bool)
+        temperatures = table.columns.to_numpy(float)
+
+        def fit(rows, table=table, temperatures=temperatures):
+            return _logistic(np.tile(temperatures, len(rows)), table.loc[rows].to_numpy().ravel())
+
+        center, width = fit(pairs)
+        centers, widths = np.array([fit(rows) for rows in resamples]).T
+        interval = (np.nan, np.nan)
+        if np.isfinite(center):
+            k = int(np.clip(np.searchsorted(temperatures, center), 1, len(temperatures) - 1))
+            ends = np.nanquantile(centers, [0.025, 0.975])
+            sharp = table.mean().between(0.001, 0.999).sum() == 0  # no temperature with some that met and some not
+            around = (temperatures[k - 1], temperatures[k]) if sharp else ends
+            interval = (float(min(ends[0], around[0])), float(max(ends[1], around[1])))
+        out[n] = Transition(float(center), float(width), interval, centers, widths)
+    return out

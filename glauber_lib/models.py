@@ -42,6 +42,9 @@ HEADS = {
 }
 
 
+PLACEHOLDERS = ("[unused", "madeupword")  # entries that fill up a vocabulary: BERT's, RoBERTa's
+
+
 class ConditionalModel(Protocol):
     """What the chain and every estimator need of a model.
 
@@ -137,9 +140,12 @@ class _LanguageModel:
         self.name = name
         self.batch_tokens = batch_tokens
         if vocabulary is None:
-            banned = set(tokenizer.all_special_ids)
+            added = tokenizer.added_tokens_decoder.items()
+            banned = set(tokenizer.all_special_ids) | {k for k, token in added if token.special}
             words = tokenizer.convert_ids_to_tokens(range(min(len(tokenizer), network.config.vocab_size)))
-            vocabulary = [k for k, word in enumerate(words) if k not in banned and not word.startswith("[unused")]
+            vocabulary = [
+                k for k, word in enumerate(words) if k not in banned and word and not word.startswith(PLACEHOLDERS)
+            ]
         self.vocabulary = np.asarray(vocabulary, dtype=np.int64)  # token index -> vocabulary id
         self._ids = torch.from_numpy(self.vocabulary).to(self.device)
         self.n_tokens = len(self.vocabulary)
@@ -186,7 +192,8 @@ class _LanguageModel:
     @property
     def cache_key(self):
         """What cached results depend on: kind, weights and vocabulary."""
-        return [type(self).__name__, self.checksum, self.vocabulary]
+        tokenizer = self.tokenizer.backend_tokenizer.to_str()
+        return [type(self).__name__, self.checksum, self.network.config.to_json_string(), tokenizer, self.vocabulary]
 
     def double(self):
         """The same model in float64, to measure rounding with."""
@@ -254,6 +261,13 @@ class MaskedLM(_LanguageModel):
 class CausalLM(_LanguageModel):
     r"""An autoregressive language model: a real joint law :math:`p(x) = \prod_t p(x_t \mid x_{<t})` on :math:`V^n`.
 
+    Raises
+    ------
+    ValueError
+        If the tokenizer has no token to begin with, or a factor depends on a later token: no causal model.
+
+    Notes
+    -----
     The first token is conditioned on the tokenizer's beginning-of-sequence token ([CLS], <s> or <|endoftext|>), and
     every factor is normalised over the vocabulary, so that the joint sums to one over the states.
     """
@@ -264,6 +278,10 @@ class CausalLM(_LanguageModel):
         self._start = next((k for k in starts if k is not None), None)
         if self._start is None:
             raise ValueError(f"{type(tokenizer).__name__} has no token to begin a sequence with (bos, cls or eos)")
+        first, second = np.zeros((2, 1, 4), dtype=np.int64)
+        second[0, 2] = 1
+        if not torch.allclose(self.log_factors(first)[:, :3], self.log_factors(second)[:, :3], atol=1e-4):
+            raise ValueError(f"{self.name!r} is not a causal model: a token changes the probability of those before it")
 
     @torch.inference_mode()
     def log_factors(self, states):
@@ -277,13 +295,18 @@ class CausalLM(_LanguageModel):
     def log_prob(self, states):
         """Joint log-probability float64[B] of states int[B, n]."""
         states = torch.as_tensor(states, device=self.device)
-        step = max(1, self.batch_tokens // 8 // states.shape[1])  # n rows of |V| float64 each
-        parts = [self.log_factors(part).gather(2, part[..., None])[..., 0].sum(1) for part in states.split(step)]
-        return torch.cat(parts)
+        parts = states.split(self._step(states))
+        return torch.cat([self.log_factors(part).gather(2, part[..., None])[..., 0].sum(1) for part in parts])
 
     def proposals(self, states, sites):
-        """Next-token log-probabilities [B, n_tokens] at ``sites`` given what stands to the left."""
-        return self.log_factors(states)[torch.arange(len(states)), torch.as_tensor(sites)]
+        """Next-token log-probabilities float64[B, n_tokens] at ``sites`` given what stands to the left."""
+        states, sites = torch.as_tensor(states), torch.as_tensor(sites)
+        rows = zip(states.split(self._step(states)), sites.split(self._step(states)), strict=True)
+        return torch.cat([self.log_factors(part)[torch.arange(len(part)), at] for part, at in rows])
+
+    def _step(self, states):
+        """Sequences at a time: each asks for n rows of |V| float64."""
+        return max(1, self.batch_tokens // 8 // states.shape[1])
 
     def scores(self, states, sites):
         """The exact conditionals of the joint, by enumeration: only for a small `vocabulary`."""
@@ -292,11 +315,8 @@ class CausalLM(_LanguageModel):
                              "pass a smaller vocabulary")  # fmt: skip
         states, sites = torch.as_tensor(states), torch.as_tensor(sites)
         every = states[:, None].repeat(1, self.n_tokens, 1)  # (B, V, n)
-        every.scatter_(
-            2,
-            sites[:, None, None].expand(-1, self.n_tokens, 1),
-            torch.arange(self.n_tokens)[None, :, None].expand(len(states), -1, 1),
-        )
+        tokens = torch.arange(self.n_tokens).expand(len(states), -1)[..., None]
+        every.scatter_(2, sites[:, None, None].expand(-1, self.n_tokens, 1), tokens)
         return self.log_prob(every.flatten(0, 1)).view(len(states), self.n_tokens)
 
 
@@ -322,6 +342,8 @@ def load_model(name, *, causal=None, revision=None, **options):
     """
     options.setdefault("name", str(name))
     if name in EMBEDDED:
+        if causal not in (None, EMBEDDED[name]["causal"]):
+            raise ValueError(f"{name!r} is a {'causal' if EMBEDDED[name]['causal'] else 'masked'} language model")
         kind = CausalLM if EMBEDDED[name]["causal"] else MaskedLM
         return kind(load_embedded(name), AutoTokenizer.from_pretrained(package_folder()), **options)
     auto = AutoModelForCausalLM if causal else AutoModelForMaskedLM
@@ -332,10 +354,10 @@ def load_model(name, *, causal=None, revision=None, **options):
         network, report = auto.from_pretrained(
             name, revision=revision, output_loading_info=True, use_safetensors=True, dtype=torch.float32
         )
-    except (OSError, KeyError) as error:
+    except (OSError, KeyError, ValueError) as error:
         raise ValueError(
-            f"no model {str(name)!r}: not one of {sorted(EMBEDDED)}, and it could not be loaded as a directory or "
-            f"from the hub ({str(error).splitlines()[0]})"
+            f"no {'causal' if causal else 'masked'} model {str(name)!r}: not one of {sorted(EMBEDDED)}, and not loaded "
+            f"as a directory or from the hub ({str(error).splitlines()[0]})"
         ) from error
     finally:
         transformers.logging.set_verbosity(verbosity)

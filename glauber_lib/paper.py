@@ -16,10 +16,13 @@ import tomllib
 from pathlib import Path
 
 import joblib
+import jupytext
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import papermill
 import torch
+from papermill.exceptions import PapermillExecutionError
 
 from glauber_lib import models
 from glauber_lib.plotting import use_style
@@ -63,6 +66,11 @@ def _files_digest(paths):
 def library_digest():
     """Digest of the library's source: what every cached result depends on."""
     return _files_digest((ROOT / "glauber_lib").glob("*.py"))
+
+
+def versions():
+    """Versions of the packages that results depend on."""
+    return {name: importlib.metadata.version(name) for name in PACKAGES}
 
 
 def _git(*arguments):
@@ -133,7 +141,7 @@ class Run:
         title does not count. Delete ``build/cache`` to start afresh, or set GLAUBER_CACHE=off.
         """
         names = {k: _describe(v) for k, v in options.items() if k != "progress"}
-        source = [compute.__module__, compute.__qualname__, library_digest()]
+        source = [compute.__module__, compute.__qualname__, library_digest(), versions()]
         key = joblib.hash([source, [_describe(a) for a in arguments], names])
         path = ROOT / "build" / "cache" / f"{compute.__name__}-{key}.joblib"
         use = os.environ.get("GLAUBER_CACHE", "on") != "off"
@@ -204,7 +212,7 @@ class Run:
             "profile": self.profile, "seed": self.seed, "commit": _git("rev-parse", "--short", "HEAD") or None,
             "dirty": bool(_git("status", "--porcelain", "--", "glauber_lib", "notebooks", "data")),
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu", "dtype": "float32",
-            "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
+            "versions": versions(),
             "models": {name: model.checksum for name, model in self._models.items()},
         }  # fmt: skip
 
@@ -226,7 +234,8 @@ class Run:
         with (self.figures / f"{name}.csv").open("w") as file:
             file.write(f"# {self._label()}\n")
             table.to_csv(file, index=False, float_format="%.6g")
-        text = table.to_markdown(index=False, floatfmt=f".{digits}g", missingval="")
+        shown = table.astype(object).where(table.notna(), None)
+        text = shown.to_markdown(index=False, floatfmt=f".{digits}g", missingval="–")
         (self.figures / f"{name}.md").write_text(f"{text}\n\n<!-- {self._label()} -->\n")
         self.outputs += [f"{name}.csv", f"{name}.md"]
         return table
@@ -236,10 +245,13 @@ class Run:
         path = self.figures / "results.json"
         section = self.notebook.split("_", 1)[1]
         old = json.loads(path.read_text()) if path.exists() else {"provenance": {}, "claims": []}
-        seconds = {**old["provenance"].get("seconds", {}), self.notebook: round(time.monotonic() - self._began, 1)}
-        checksums = {**old["provenance"].get("models", {}), **self.provenance["models"]}
+        facts, before = self.provenance, old["provenance"]
+        seconds = {**before.get("seconds", {}), self.notebook: round(time.monotonic() - self._began, 1)}
+        mine = {key: facts[key] for key in ("commit", "dirty", "device", "models")}
+        facts["notebooks"] = dict(sorted({**before.get("notebooks", {}), self.notebook: mine}.items()))
+        facts["models"] = {k: v for n in facts["notebooks"].values() for k, v in n["models"].items()}
         results = {
-            "provenance": {**self.provenance, "models": checksums, "seconds": dict(sorted(seconds.items()))},
+            "provenance": {**facts, "seconds": dict(sorted(seconds.items()))},
             "claims": sorted(
                 [c for c in old["claims"] if not c["id"].startswith(section + "/")] + self.claims, key=lambda c: c["id"]
             ),
@@ -262,7 +274,8 @@ def inputs_digest(notebook, profile):
     settings = json.dumps(load_profile(profile, notebook), sort_keys=True)
     data = [ROOT / "data" / "passages.jsonl", *(ROOT / "data" / "models").glob("*/*.safetensors")]
     files = _files_digest([ROOT / "notebooks" / f"{notebook}.py", *data])
-    return hashlib.blake2b((settings + files + library_digest()).encode(), digest_size=12).hexdigest()
+    everything = settings + files + library_digest() + json.dumps(versions())
+    return hashlib.blake2b(everything.encode(), digest_size=12).hexdigest()
 
 
 def is_current(notebook, profile):
@@ -284,9 +297,6 @@ def run_notebook(notebook, profile):
     papermill.exceptions.PapermillExecutionError
         If a cell fails; the executed notebook holds its traceback.
     """
-    import jupytext
-    import papermill
-
     build = ROOT / "build" / profile
     build.mkdir(parents=True, exist_ok=True)
     source, target = build / f".{notebook}.input.ipynb", build / f"{notebook}.ipynb"
@@ -317,19 +327,22 @@ def main(arguments=None):
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
+    failed = []
     for notebook in chosen:
         if not options.force and is_current(notebook, options.profile):
             print(f"{notebook}: up to date")
             continue
         try:
-            seconds = run_notebook(notebook, options.profile)
+            print(f"{notebook}: {run_notebook(notebook, options.profile):.0f} s")
+        except PapermillExecutionError as error:
+            failed.append(notebook)
+            print(f"{notebook}: {error.ename}: {error.evalue} (see build/{options.profile}/{notebook}.ipynb)")
         except KeyboardInterrupt:
             print(f"{notebook}: interrupted; what was measured so far is kept, run the same command to go on")
             return 130
-        print(f"{notebook}: {seconds:.0f} s")
     figures = "figures" if options.profile == "mini" else f"build/{options.profile}/figures"
     print(f"figures, tables and results.json: {figures}/   executed notebooks: build/{options.profile}/")
-    return 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

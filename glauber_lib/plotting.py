@@ -29,11 +29,13 @@ def use_style():
 
 
 def band(axis, x, samples, *, label=None, color=None):
-    """Mean over the rows of ``samples`` [R, K] against ``x`` [K], with the 95% band of the mean."""
+    """Mean over the rows of ``samples`` [R, K] against ``x`` [K], with the 95% band of the mean, cut at 0 and 1."""
     mean = samples.mean(0)
     half = 1.96 * samples.std(0, ddof=1) / np.sqrt(len(samples))
     (line,) = axis.plot(x, mean, label=label, color=color)
-    axis.fill_between(x, mean - half, mean + half, color=line.get_color(), alpha=0.2, linewidth=0)
+    axis.fill_between(
+        x, np.maximum(mean - half, 0), np.minimum(mean + half, 1), color=line.get_color(), alpha=0.2, linewidth=0
+    )
     return line
 
 
@@ -48,7 +50,7 @@ def trajectory(axis, points, *, title=None):
         axis.set_title(title)
 
 
-def matrix(axis, values, labels, *, title=None, vmax=1.0, colorbar=None):
+def matrix(axis, values, labels, *, title=None, vmax=1.0):
     """Heat map of an influence matrix [n, n]: row i is influenced by column j."""
     image = axis.imshow(values, cmap="magma_r", vmin=0, vmax=vmax)
     axis.set_xticks(range(len(labels)), labels, rotation=90, fontsize=8)
@@ -58,8 +60,6 @@ def matrix(axis, values, labels, *, title=None, vmax=1.0, colorbar=None):
     axis.grid(False)
     if title:
         axis.set_title(title)
-    if colorbar:
-        plt.colorbar(image, ax=axis, shrink=0.8, label=colorbar)
     return image
 
 

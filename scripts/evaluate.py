@@ -44,7 +44,11 @@ def log_probabilities(model, passages, stride):
             law = model.scores(np.repeat(state[None], len(sites), axis=0), sites).double().log_softmax(1)
         own = law.gather(1, torch.from_numpy(state[sites])[:, None].to(law.device))
         ranks = (law > own).sum(1).cpu().numpy()
-        rows.append(pd.DataFrame({"topic": passage.topic, "log_prob": own[:, 0].cpu().numpy(), "rank": ranks}))
+        rows.append(
+            pd.DataFrame(
+                {"passage": number, "topic": passage.topic, "log_prob": own[:, 0].cpu().numpy(), "rank": ranks}
+            )
+        )
     return pd.concat(rows, ignore_index=True)
 
 
@@ -82,11 +86,11 @@ def write_card(name, corpora, stride):
     model, folder, causal = load_model(name), DATA / "models" / name, EMBEDDED[name]["causal"]
     facts = json.loads((folder / "training.json").read_text())
     frame = log_probabilities(model, load_passages(), stride)
-    error = frame.log_prob.std() / np.sqrt(len(frame))
+    error = frame.groupby("passage").log_prob.mean().sem()  # sites of one passage are not independent
     facts |= {
-        "passages_nats": round(-frame.log_prob.mean(), 3),
-        "passages_nats_standard_error": round(error, 3),
-        "passages_top1": round((frame["rank"] == 0).mean(), 4),
+        "passages_nats": round(float(-frame.log_prob.mean()), 3),
+        "passages_nats_standard_error": round(float(error), 3),
+        "passages_top1": round(float((frame["rank"] == 0).mean()), 4),
         "passages_sites": len(frame),
     }
     (folder / "training.json").write_text(json.dumps(facts, indent=1) + "\n")

@@ -1,25 +1,32 @@
 """Influence, thresholds, margins, escape and drift against enumeration."""
 
 import numpy as np
+import pandas as pd
 import pytest
-from conftest import codes, random_ising, random_table
+import scipy.stats
+from conftest import codes, fit, random_ising, random_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glauber_lib import exact
 from glauber_lib.bounds import (
+    calibrate_stays,
     contraction_bound,
     contraction_norms,
     escape_bound,
     escape_probability,
     measure_influence,
     mixing_lower_bound,
+    observed_stays,
+    poisson_interval,
+    replacement_tokens,
     score_gaps,
     states_with_count,
     sufficient_temperature,
     threshold,
     token_drift,
 )
+from glauber_lib.chains import Trace, run_chains
 from glauber_lib.couplings import coalesce
 from glauber_lib.models import IsingModel, TabularModel, all_states
 
@@ -87,7 +94,7 @@ def test_total_variation_is_below_the_hyperbolic_tangent_of_the_oscillation(case
     model, n, temperature = case
     influence = full_influence(model, n, [temperature])
     points = influence.points
-    assert len(points) > 0 and (points.temperature == temperature).all()
+    assert len(points) > 0 and (points.temperature == temperature).all() and influence.excess <= 1e-12
     assert (points.tv <= np.tanh(points.delta / (4 * temperature)) + 1e-12).all()
     assert (influence.maximum[0] <= np.tanh(influence.oscillation / (4 * temperature)) + 1e-12).all()
 
@@ -107,6 +114,19 @@ def test_above_the_sufficient_temperature_the_chain_contracts(case):
     model, n, _ = case
     temperature = 1.001 * sufficient_temperature(full_influence(model, n, [1.0]).oscillation)
     assert full_influence(model, n, [temperature]).maximum[0].sum(0).max() < 1
+
+
+def test_replacements_are_the_best_predictions_and_random_tokens_but_never_the_own():
+    scores = np.array([0.0, 5.0, 1.0, 4.0, 3.0])
+    model = TabularModel.from_joint(scores[:, None] + scores)
+    contexts = np.array([[0, 1], [3, 4], [2, 2]])
+    tokens = replacement_tokens(model, contexts, 4)
+    assert tokens.shape == (3, 2, 4)
+    np.testing.assert_array_equal(tokens[..., :2], [[[1, 3], [3, 4]], [[1, 4], [1, 3]], [[1, 3], [1, 3]]])
+    many = replacement_tokens(model, np.repeat(contexts, 500, axis=0), 1)[..., 0].reshape(3, 500, 2)
+    for k, i in np.ndindex(3, 2):
+        others = np.arange(5) != contexts[k, i]
+        assert fit(np.bincount(many[k, :, i], minlength=5), others / 4) > 1e-3
 
 
 # Contraction -------------------------------------------------------------------------------------------------------
@@ -164,8 +184,7 @@ def test_threshold_is_interpolated_in_log_temperature():
     assert threshold([1, 4], [1.5, 0.5]) == pytest.approx(2)
     assert threshold([4, 1, 16], [1.25, 3.0, 0.75]) == pytest.approx(8)  # any order
     assert threshold([1, 2, 4, 8], [0.5, 1.5, 0.5, 0.2]) == pytest.approx(np.sqrt(8))  # the last crossing counts
-    assert threshold([1, 2], [0.9, 0.5]) == 1
-    assert np.isnan(threshold([1, 2], [2.0, 1.0]))
+    assert np.isnan(threshold([1, 2], [0.9, 0.5])) and np.isnan(threshold([1, 2], [2.0, 1.0]))  # off the grid
 
 
 # Margins and escape ------------------------------------------------------------------------------------------------
@@ -214,6 +233,48 @@ def test_the_paper_s_lower_bound_is_below_the_mixing_time(temperature):
     assert mixing_lower_bound(margin, temperature, 2) == pytest.approx(np.exp(2 / temperature) / 4)
     # the bound is the reciprocal of four times the bound on the conductance
     assert 4 * mixing_lower_bound(margin, temperature, 5) * escape_bound(margin, temperature, 5) == pytest.approx(1)
+
+
+def test_stays_are_observed_from_each_look_to_the_exit():
+    # 00 for 12 steps, 10 for 13, 11 to the end
+    moves = np.array([[11, 0, 0, 0, 1], [24, 0, 1, 0, 1]]).T
+    settings = (30, np.array([0.5]), 0, np.array([0]), np.zeros((1, 2), bool))
+    trace = Trace(np.array([[0, 0]]), *moves, *settings)
+    model = random_table(2, 2)
+    stays = observed_stays(model, trace, every=5)  # looks at 0, 5, 10, | 15, 20, | 25
+    assert list(stays.state) == [(0, 0), (1, 0), (1, 1)]
+    assert list(stays.exposure) == [12, 10, 5] and list(stays.left) == [True, True, False]
+    assert list(stays.escape) == [escape_probability(model, state, 0.5) for state in stays.state]
+
+
+def test_observed_stays_last_as_long_as_the_exact_escape_probability_says():
+    model = random_table(2, 3, spread=3.0)
+    trace = run_chains(model, np.zeros((60, 2), int), n_steps=2_000, temperature=[0.4, 0.8, 1.6] * 20)
+    stays = observed_stays(model, trace, every=20)
+    # exits are counted against the sum of their probabilities: a martingale, whose variance is at most that sum
+    for _, group in stays.groupby("temperature"):
+        expected = (group.escape * group.exposure).sum()
+        assert abs(group.left.sum() - expected) < 4 * np.sqrt(expected)
+    table = calibrate_stays(stays, bins=5)
+    assert table.stays.sum() == len(stays) and table.exits.sum() == stays.left.sum()
+    assert (table.low <= table.observed).all() and (table.observed <= table.high).all()
+    assert ((table.low < table.predicted) & (table.predicted < table.high)).sum() >= 4
+    assert table.predicted.max() > 3 * table.predicted.min()  # the groups do differ
+
+
+def test_a_group_that_nobody_left_has_an_infinite_observed_stay():
+    stays = pd.DataFrame({"escape": [0.01, 0.01], "exposure": [10, 20], "left": [False, False]})
+    (row,) = calibrate_stays(stays, bins=1).itertuples()
+    assert (row.exits, row.observed, row.high) == (0, np.inf, np.inf)
+    assert row.expected == pytest.approx(0.3) and row.predicted == pytest.approx(100)
+    assert row.low == pytest.approx(30 / -np.log(0.025))  # no exit in 30 steps
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 40])
+def test_poisson_interval_leaves_a_fortieth_on_either_side(count):
+    low, high = poisson_interval(count)
+    assert scipy.stats.poisson.cdf(count, high) == pytest.approx(0.025)
+    assert low == 0 if count == 0 else scipy.stats.poisson.sf(count - 1, low) == pytest.approx(0.025)
 
 
 # Drift -------------------------------------------------------------------------------------------------------------

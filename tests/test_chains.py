@@ -1,6 +1,7 @@
 """The chain against its law, and every short cut of the engine against a plain loop."""
 
 import dataclasses
+import sys
 
 import numpy as np
 import pytest
@@ -354,11 +355,33 @@ def test_an_interrupted_run_is_resumed_on_the_path_of_an_uninterrupted_one(call)
     watched = Watched(model, at=call)
     part = run_chains(watched, states, n_steps=3 * BLOCK, seed=8)
     assert part.n_steps == call - 1 or (part.n_steps >= call - 1 and part.n_steps < whole.n_steps)
-    assert watched.calls == call
+    assert watched.calls == call and not part.complete
     assert moves_of(part) == [move for move in moves_of(whole) if move[0] < part.n_steps]
     resumed = run_chains(model, None, n_steps=whole.n_steps - part.n_steps, resume=part)
     assert moves_of(resumed) == moves_of(whole)
-    assert resumed.n_steps == whole.n_steps
+    assert resumed.n_steps == whole.n_steps and resumed.complete and whole.complete
+
+
+@pytest.mark.parametrize("line", range(100, 1_500, 61))
+def test_a_run_may_be_interrupted_at_any_line(line):
+    model, states, lines = random_table(3, 3), np.zeros((2, 3), int), iter(range(1, 10**6))
+
+    def interrupt(frame, event, _):  # as Ctrl-C would, at executed line number `line` of the engine
+        if frame.f_code is run_chains.__code__:
+            if event == "line" and next(lines) == line:
+                raise KeyboardInterrupt
+            return interrupt
+
+    before = sys.gettrace()
+    sys.settrace(interrupt)
+    try:
+        part = run_chains(model, states, n_steps=BLOCK + 50, seed=8)
+    finally:
+        sys.settrace(before)
+    assert not part.complete
+    whole = run_chains(model, states, n_steps=BLOCK + 50, seed=8)
+    resumed = run_chains(model, None, n_steps=whole.n_steps - part.n_steps, resume=part)
+    assert moves_of(resumed) == moves_of(whole)
 
 
 def test_other_errors_of_a_model_are_not_swallowed():

@@ -1,9 +1,10 @@
 """Growth laws, censored times and the transition temperature against known answers."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from glauber_lib.crossover import GROWTH, Transition, compare_growth, median_survival, transition_temperature
+from glauber_lib.crossover import GROWTH, Transition, compare_growth, median_survival, transition_temperatures
 
 
 def test_median_without_censoring_is_the_sample_median():
@@ -13,51 +14,99 @@ def test_median_without_censoring_is_the_sample_median():
 def test_censored_times_raise_the_median():
     # two of five end unobserved at 2: after the events at 1, 3 and 4 the survival is 4/5, 2/5, 0
     assert median_survival([1, 2, 2, 3, 4], [True, False, False, True, True]) == 3
-    # dropped, as if they had not been run, they would leave the same median; taken as events, a lower one
-    assert median_survival([1, 2, 2, 3, 4], [True] * 5) == 2
+    assert median_survival([1, 2, 2, 3, 4], [True] * 5) == 2  # taken for events they would lower it
 
 
-def test_more_than_half_censored_leaves_no_median():
+def test_a_curve_that_stays_above_one_half_has_no_median():
     assert np.isnan(median_survival([1, 9, 9, 9], [True, False, False, False]))
     assert np.isnan(median_survival([9, 9], [False, False]))
 
 
+# Growth ------------------------------------------------------------------------------------------------------------
+
+
+def hitting_times(law, *, trials=30, spread=0.2, seed=0):
+    """Lengths and log-normal times of a growth law with a = 3."""
+    n = np.repeat([5, 8, 12, 20, 32], trials)
+    return n, 3.0 * GROWTH[law](n) * np.exp(spread * np.random.default_rng(seed).normal(size=len(n)))
+
+
 @pytest.mark.parametrize("law", GROWTH)
 def test_the_growth_law_that_made_the_times_has_the_lowest_aic(law):
-    n = np.array([5, 8, 12, 20, 32, 50])
-    noise = 1 + 0.02 * np.random.default_rng(0).normal(size=6)
-    fits = compare_growth(n, 3.0 * GROWTH[law](n) * noise)
+    n, time = hitting_times(law)
+    fits = compare_growth(n, time * 0.999, time * 1.001, n_resamples=20)
     assert fits.aic.idxmin() == law
-    assert fits.a[law] == pytest.approx(3.0, rel=0.05)
+    assert fits.a[law] == pytest.approx(3.0, rel=0.1)
+    assert fits.low[law] < 3.0 < fits.high[law] < 1.2 * fits.low[law]
 
 
-def test_growth_ignores_times_that_are_not_known():
-    n = np.array([2, 4, 8, 16])
-    fits = compare_growth(n, [2.0, 4.1, np.nan, 16.0])
-    assert fits.a["n"] == pytest.approx(1, abs=0.05)
-    assert compare_growth(n, [2.0, np.nan, np.nan, 16.0]).isna().all(axis=None)
+def test_the_fit_is_that_of_the_log_times():
+    n, time = hitting_times("n")
+    width = 1e-3
+    fits = compare_growth(n, time * np.exp(-width / 2), time * np.exp(width / 2), n_resamples=2)
+    residual = np.log(time / n)
+    assert fits.a["n"] == pytest.approx(np.exp(residual.mean()), rel=1e-3)
+    # twice the parameters less twice the likelihood, each time a density times the width of its interval
+    density = 0.5 * np.log(2 * np.pi * residual.var()) + 0.5 - np.log(width)
+    assert fits.aic["n"] == pytest.approx(4 + 2 * len(n) * density, rel=1e-3)
 
 
-def test_transition_temperature_finds_a_planted_center():
-    rng = np.random.default_rng(0)
-    temperature = np.repeat([0.25, 0.5, 1.0, 2.0, 4.0, 8.0], 60)
-    chance = Transition(1.5, 0.4, (0, 0)).predict(temperature)
-    found = transition_temperature(temperature, rng.random(360) < chance, n_resamples=60)
-    assert found.center == pytest.approx(1.5, rel=0.15)
-    assert found.width == pytest.approx(0.4, rel=0.4)
-    assert found.interval[0] < 1.5 < found.interval[1] < 2 * found.interval[0]
+def test_coarse_looks_and_censored_trials_do_not_bias_the_growth():
+    n, time = hitting_times("n log n", trials=100)
+    looks = np.concatenate([[0], np.geomspace(10, 200, 10), [np.inf]])  # what is known: between which looks
+    k = np.searchsorted(looks, time)
+    low, high = looks[k - 1], looks[k]
+    assert np.isinf(high).mean() > 0.1  # a good part is censored
+    fits = compare_growth(n, low, high, n_resamples=5)
+    assert fits.a["n log n"] == pytest.approx(3.0, rel=0.05)
+    assert fits.aic.idxmin() == "n log n"
+
+
+# Transition --------------------------------------------------------------------------------------------------------
+
+
+def runs(center, width, *, lengths=(5, 10), pairs=60, seed=0, temperatures=(0.25, 0.5, 1.0, 2.0, 4.0, 8.0)):
+    """Runs that meet with the chance of a logistic curve; the center doubles with the length."""
+    rng, rows = np.random.default_rng(seed), []
+    for k, n in enumerate(lengths):
+        curve = Transition(center * 2**k, width, (0, 0), None, None)
+        for t in temperatures:
+            rows += [(n, t, pair, rng.random() < curve.predict(t)) for pair in range(pairs)]
+    return pd.DataFrame(rows, columns=["n", "temperature", "pair", "met"])
+
+
+def test_transition_temperatures_find_planted_centers():
+    found = transition_temperatures(runs(1.0, 0.4), n_resamples=60)
+    for n, center in ((5, 1.0), (10, 2.0)):
+        assert found[n].center == pytest.approx(center, rel=0.15)
+        assert found[n].width == pytest.approx(0.4, rel=0.4)
+        assert found[n].interval[0] < center < found[n].interval[1] < 2 * found[n].interval[0]
+        assert found[n].centers.shape == found[n].widths.shape == (60,)
+
+
+def test_the_interval_of_the_center_covers_it_about_as_often_as_it_says():
+    covered = []
+    for seed in range(30):
+        (found,) = transition_temperatures(runs(1.5, 0.5, lengths=(5,), seed=seed), n_resamples=60).values()
+        covered.append(found.interval[0] <= 1.5 <= found.interval[1])
+    assert np.mean(covered) >= 0.8
 
 
 def test_transition_prediction_is_one_half_at_the_center_and_rises():
-    curve = Transition(2.0, 0.5, (1, 3))
+    curve = Transition(2.0, 0.5, (1, 3), None, None)
     assert curve.predict(2.0) == pytest.approx(0.5)
     assert curve.predict(2.0 * np.exp(0.5)) == pytest.approx(1 / (1 + np.exp(-1)))
 
 
-def test_separated_data_give_a_center_between_and_a_finite_width():
-    found = transition_temperature([1, 1, 1, 4, 4, 4], [False] * 3 + [True] * 3, n_resamples=20)
-    assert 1 < found.center < 4 and 0.01 < found.width < 2
+def test_a_sharp_change_is_known_no_better_than_the_grid():
+    frame = pd.DataFrame([(5, t, pair, t > 1.5) for t in (0.5, 1.0, 2.0, 4.0) for pair in range(10)],
+                         columns=["n", "temperature", "pair", "met"])  # fmt: skip
+    (found,) = transition_temperatures(frame, n_resamples=20).values()
+    assert found.interval[0] <= 1.0 < found.center < 2.0 <= found.interval[1]
 
 
-def test_one_sided_data_give_no_center():
-    assert np.isnan(transition_temperature([1, 2, 3], [True] * 3).center)
+@pytest.mark.parametrize("met", [True, False])
+def test_one_sided_data_give_no_center(met):
+    frame = runs(1.0, 0.4, lengths=(5,), pairs=3).assign(met=met)
+    (found,) = transition_temperatures(frame, n_resamples=3).values()
+    assert np.isnan(found.center) and np.isnan(found.interval).all() and "outside" in str(found)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from glauber_lib.incompatibility import (
     Rectangles,
+    above,
     bootstrap_interval,
     measure_joint,
     measure_rectangles,
@@ -206,6 +207,14 @@ def test_corners_and_parts_of_rectangles():
 def test_one_site_makes_no_rectangle():
     with pytest.raises(ValueError, match="needs two sites"):
         sample_rectangles(random_table(1, 3), [[0]], 5)
+
+
+@pytest.mark.parametrize(
+    "interval, verdict", [((0.1, 0.2), True), ((-0.2, -0.1), False), ((-0.1, 0.1), "not measurable here")]
+)
+def test_a_verdict_needs_an_interval_on_one_side(interval, verdict):
+    assert above(interval) == verdict
+    assert above((interval[0] + 5, interval[1] + 5), null=5.0) == verdict
 
 
 # Bootstrap ---------------------------------------------------------------------------------------------------------

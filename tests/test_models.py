@@ -164,6 +164,15 @@ def test_no_special_token_is_ever_drawn_even_if_the_head_prefers_it(kind, tiny_f
     torch.testing.assert_close(law.sum(1), torch.ones(20, dtype=torch.float64))
 
 
+def test_placeholders_and_added_special_tokens_are_no_words(tiny_folders):
+    tokenizer = load_model(tiny_folders["roberta"]).tokenizer
+    tokenizer.add_tokens(["madeupword0000", "ordinary"])
+    tokenizer.add_tokens(["<|speaker|>"], special_tokens=True)
+    network = load_model(tiny_folders["roberta"]).network
+    words = MaskedLM(network, tokenizer).words(range(len(MaskedLM(network, tokenizer).vocabulary)))
+    assert "ordinary" in words and not {"madeupword0000", "<|speaker|>"} & set(words)
+
+
 def test_every_ordinary_word_is_in_the_vocabulary(masked_lm):
     specials = set(masked_lm.tokenizer.all_special_ids)
     words = masked_lm.tokenizer.convert_ids_to_tokens(range(len(masked_lm.tokenizer)))
@@ -261,7 +270,7 @@ def test_an_unsupported_architecture_is_refused(tiny):
 
 def test_an_unknown_name_is_refused_with_the_accepted_ones():
     with pytest.raises(
-        ValueError, match=r"no model 'no-such-model': not one of \['gpt-mini', 'minilm-3l', 'minilm-6l'\]"
+        ValueError, match=r"no masked model 'no-such-model': not one of \['gpt-mini', 'minilm-3l', 'minilm-6l'\]"
     ):
         load_model("no-such-model")
     with pytest.raises(ValueError, match=r"only \['gpt-mini', 'minilm-3l', 'minilm-6l'\]"):
@@ -296,6 +305,19 @@ def test_causal_log_probability_is_the_sum_of_the_network_s_next_token_ones(tiny
     torch.testing.assert_close(model.log_prob(states), expected, atol=1e-4, rtol=0)
     at = model.proposals(states, [0, 3, 7])
     torch.testing.assert_close(at, logits.log_softmax(-1)[range(3), [0, 3, 7]], atol=1e-4, rtol=0)
+
+
+def test_a_masked_network_is_no_causal_model(tiny):
+    model = tiny["bert"]
+    with pytest.raises(ValueError, match="not a causal model"):
+        CausalLM(model.network, model.tokenizer)
+
+
+def test_an_embedded_model_of_the_other_kind_is_refused():
+    with pytest.raises(ValueError, match="'minilm-3l' is a masked language model"):
+        load_model("minilm-3l", causal=True)
+    with pytest.raises(ValueError, match="'gpt-mini' is a causal language model"):
+        load_model("gpt-mini", causal=False)
 
 
 def test_enumerating_a_large_causal_vocabulary_is_refused(tiny_folders):

@@ -1,5 +1,6 @@
 """Profiles, cached results, claims and outputs, the runner."""
 
+import dataclasses
 import json
 import shutil
 import tomllib
@@ -13,6 +14,7 @@ from conftest import random_table
 from PIL import Image
 
 from glauber_lib import models, paper
+from glauber_lib.chains import run_chains
 from glauber_lib.paper import ROOT, Run, load_passages, load_profile
 
 PROFILES = tomllib.loads((ROOT / "notebooks" / "profiles.toml").read_text())
@@ -133,7 +135,6 @@ def test_a_model_counts_by_its_weights_and_vocabulary(root, tiny_folders):
     assert run.cached(rank, load(vocabulary=range(300, 310))) == 3
     assert run.cached(rank, random_table(2, 2)) == 4
     assert run.cached(rank, random_table(2, 2, seed=1)) == 5
-    assert run.cached(rank, random_table(2, 2)) == 4
 
 
 def test_a_method_of_a_model_counts_by_the_model(root, tiny_folders):
@@ -161,6 +162,14 @@ def test_a_failed_computation_stores_nothing(root):
     run = Run("02_bounds", "smoke")
     with pytest.raises(TypeError):
         run.cached(add, 1, y="2")
+    assert not list(root.glob("build/cache/*"))
+
+
+def test_an_interrupted_run_is_not_stored_as_the_result(root):
+    run = Run("02_bounds", "smoke")
+    whole = run_chains(random_table(2, 2), [[0, 0]], n_steps=5)
+    with pytest.raises(KeyboardInterrupt):
+        run.cached(lambda: dataclasses.replace(whole, complete=False))
     assert not list(root.glob("build/cache/*"))
 
 
@@ -211,6 +220,7 @@ def test_finish_replaces_only_its_own_claims(root):
         run.finish()
     assert {c["id"]: c["measured"] for c in results(root)["claims"]} == {"bounds/b": 4.0, "crossover/a": 3.0}
     assert set(results(root)["provenance"]["seconds"]) == {"02_bounds", "03_crossover"}
+    assert results(root)["provenance"]["notebooks"]["02_bounds"]["commit"] == "abc1234"
 
 
 def test_provenance_names_what_the_result_depends_on(root, tiny_folders):
@@ -236,7 +246,7 @@ def test_tables_carry_profile_seed_and_commit(root):
     assert text.splitlines()[0] == f"# {LABEL}"
     pd.testing.assert_frame_equal(pd.read_csv(run.figures / "summary.csv", comment="#"), table)
     markdown = (run.figures / "summary.md").read_text()
-    assert LABEL in markdown and "1.23" in markdown and "nan" not in markdown
+    assert LABEL in markdown and "1.23" in markdown and "nan" not in markdown.lower()
 
 
 def test_figures_carry_profile_seed_and_commit(root):
@@ -301,11 +311,38 @@ def test_a_notebook_stays_current_when_another_one_changes(root):
     assert paper.is_current("02_bounds", "smoke")
 
 
+def test_a_notebook_is_not_current_after_an_upgrade(root, monkeypatch):
+    finished(root)
+    monkeypatch.setattr(paper, "versions", lambda: {"torch": "3.0"})
+    assert not paper.is_current("02_bounds", "smoke")
+
+
 @pytest.mark.parametrize("arguments", [["--profile", "mega"], ["--notebook", "05_more"]])
 def test_the_command_refuses_unknown_names_with_status_two(root, arguments, capsys, monkeypatch):
     monkeypatch.setattr(paper, "run_notebook", lambda *_: pytest.fail("ran a notebook"))
     assert paper.main(arguments) == 2
     assert "choose one of" in capsys.readouterr().err
+
+
+def test_one_failing_notebook_fails_the_command_but_not_the_others(root, monkeypatch):
+    ran = []
+
+    def run_notebook(notebook, profile):
+        ran.append(notebook)
+        if notebook == "02_bounds":
+            raise papermill.exceptions.PapermillExecutionError(0, 1, "1 / 0", "ZeroDivisionError", "by zero", [])
+        return 0.0
+
+    monkeypatch.setattr(paper, "run_notebook", run_notebook)
+    assert paper.main(["--profile", "smoke"]) == 1 and ran == list(paper.NOTEBOOKS)
+
+
+def test_an_interrupted_command_says_so_by_its_status(root, monkeypatch):
+    def interrupted(notebook, profile):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(paper, "run_notebook", interrupted)
+    assert paper.main(["--profile", "smoke"]) == 130
 
 
 def test_a_second_run_does_nothing_unless_forced(root, monkeypatch):
@@ -323,7 +360,15 @@ def test_a_second_run_does_nothing_unless_forced(root, monkeypatch):
     assert ran == [*paper.NOTEBOOKS, "02_bounds"]
 
 
-HEADER = "# ---\n# jupyter:\n#   kernelspec:\n#     display_name: Python 3\n#     language: python\n#     name: python3\n# ---\n\n"
+HEADER = """# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+"""
 
 
 def test_a_notebook_is_run_with_the_profile_and_a_failing_one_is_an_error(root):

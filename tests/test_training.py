@@ -200,5 +200,10 @@ def test_a_resumed_training_gives_the_weights_of_an_uninterrupted_one_and_its_ex
     exported = network.state_dict()
     candidates = [whole["model"], {k.removeprefix("module."): v for k, v in whole["average"].items()}]
     assert any(torch.equal(exported[key], weights[key].half().float()) for weights in candidates)
+    deeper = options("deeper")
+    deeper.model, deeper.init = "minilm-6l", tmp_path / "parts" / "models" / "minilm-3l"
+    with pytest.raises(ValueError, match=r"lacks weights of minilm-6l: .*encoder\.layer\.3\."):
+        train.train(deeper)  # three layers are no start for six
+
     facts = json.loads((tmp_path / "parts" / "models" / "minilm-3l" / "training.json").read_text())
     assert facts["steps"] == 6 and 0 < facts["held_out_nats"] < 12
