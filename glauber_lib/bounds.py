@@ -318,13 +318,17 @@ def token_drift(model, states, token, temperatures):
     size, n = states.shape
     temperatures = check_temperature(temperatures, np.shape(temperatures))
     sites, repeated = np.tile(np.arange(n), size), np.repeat(states, n, axis=0)
-    chance = []
+    chance = np.empty((len(temperatures), 2, size * n))  # of the token, of all others
     for part in np.array_split(np.arange(size * n), max(1, size * n // 256)):  # |V| float64 per row: in parts
         scores = model.scores(repeated[part], sites[part]).double()
-        chance.append([(scores / t).log_softmax(1)[:, token].exp().cpu().numpy() for t in temperatures])
-    chance = np.concatenate(chance, axis=1).reshape(len(temperatures), size, n)
+        for k, temperature in enumerate(temperatures):
+            law = (scores / temperature).log_softmax(1)
+            chance[k, 0, part] = law[:, token].exp().cpu().numpy()
+            law[:, token] = -torch.inf  # the others summed, so that a tiny probability to leave keeps its precision
+            chance[k, 1, part] = law.logsumexp(1).exp().cpu().numpy()
     holds = states == token
-    up, down = (chance * ~holds).sum(2) / n, ((1 - chance) * holds).sum(2) / n  # (K, B)
+    enter, leave = chance.reshape(len(temperatures), 2, size, n).swapaxes(0, 1)  # (K, B, n) each
+    up, down = (enter * ~holds).sum(2) / n, (leave * holds).sum(2) / n  # (K, B)
     return pd.DataFrame(
         {
             "temperature": np.repeat(temperatures, size), "count": np.tile(holds.sum(1), len(temperatures)),

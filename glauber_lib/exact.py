@@ -5,7 +5,6 @@ States are numbered by their base-V code (`models.all_states`).
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 
 from glauber_lib.chains import check_temperature, probabilities
 from glauber_lib.models import all_states
@@ -14,7 +13,7 @@ from glauber_lib.models import all_states
 def conditionals(model, n_sites, temperature=1.0):
     """Every conditional of a small system, float64[n, V**n, V]: site, state, token."""
     states = all_states(model.n_tokens, n_sites)
-    temperature = torch.full((len(states),), float(check_temperature(temperature)))
+    temperature = check_temperature(temperature, (len(states),))
     return np.stack(
         [
             probabilities(model.scores(states, np.full(len(states), i)), temperature).cpu().numpy()

@@ -201,12 +201,14 @@ def test_a_planted_trap_is_surveyed():
     assert trap.escape <= trap.bound
 
 
-def test_a_trap_at_the_end_is_censored_and_a_state_that_is_not_the_best_is_approximate():
-    model = trap_model(depth=-1.0)  # the others are better there: no gap is positive
+def test_a_trap_at_the_end_is_censored_and_one_site_that_prefers_another_token_makes_it_approximate():
+    log_joint = np.zeros((3, 3, 3))
+    log_joint[0, 0, 0], log_joint[1, 0, 0] = 3.0, 4.0  # of 000 the first site would rather be 1
     trace = written_trace(wandering(0, 300), n_steps=1_000, initial=[0, 0, 0])
-    trap = survey_traps(model, trace, OneHot(), stride=25).iloc[0]
+    trap = survey_traps(Speller.from_joint(log_joint), trace, OneHot(), stride=25).iloc[0]
     assert trap.censored and (trap.start, trap.duration) == (300, 700 - 300 + 25)
-    assert trap.type == "approximate" and trap.text != "ccc"
+    assert (trap.text, trap.type) == ("aaa", "approximate")
+    np.testing.assert_allclose([trap.min_gap, trap.mean_gap], [-1, 5 / 3])
 
 
 def test_a_chain_that_falls_into_a_deep_state_is_trapped_and_free_ones_are_not():

@@ -249,7 +249,7 @@ def test_stays_are_observed_from_each_look_to_the_exit():
 
 def test_observed_stays_last_as_long_as_the_exact_escape_probability_says():
     model = random_table(2, 3, spread=3.0)
-    trace = run_chains(model, np.zeros((60, 2), int), n_steps=2_000, temperature=[0.4, 0.8, 1.6] * 20)
+    trace = run_chains(model, np.zeros((45, 2), int), n_steps=1_000, temperature=[0.4, 0.8, 1.6] * 15)
     stays = observed_stays(model, trace, every=20)
     # exits are counted against the sum of their probabilities: a martingale, whose variance is at most that sum
     for _, group in stays.groupby("temperature"):

@@ -86,8 +86,8 @@ def test_transition_temperatures_find_planted_centers():
 
 def test_the_interval_of_the_center_covers_it_about_as_often_as_it_says():
     covered = []
-    for seed in range(30):
-        (found,) = transition_temperatures(runs(1.5, 0.5, lengths=(5,), seed=seed), n_resamples=60).values()
+    for seed in range(20):
+        (found,) = transition_temperatures(runs(1.5, 0.5, lengths=(5,), seed=seed), n_resamples=30).values()
         covered.append(found.interval[0] <= 1.5 <= found.interval[1])
     assert np.mean(covered) >= 0.8
 
