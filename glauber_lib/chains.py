@@ -49,6 +49,18 @@ def check_temperature(temperature, shape=()):
     return np.broadcast_to(values, shape).copy()
 
 
+def check_states(states, n_tokens):
+    """A copy of `states` as int64[B, n]; ValueError unless they are whole numbers in 0 .. n_tokens - 1."""
+    state = np.array(states)
+    if state.ndim != 2 or state.size == 0:
+        raise ValueError(f"states must have shape (chains, sites), got {state.shape}")
+    if not np.issubdtype(state.dtype, np.integer):
+        raise ValueError(f"states must be integers, got {state.dtype}")
+    if state.min() < 0 or state.max() >= n_tokens:
+        raise ValueError(f"states must hold tokens 0..{n_tokens - 1}, got {state.min()}..{state.max()}")
+    return state.astype(np.int64)
+
+
 def probabilities(scores, temperature):
     """Conditional law float64[B, V] of scores [B, V] at temperatures [B] (paper §3)."""
     temperature = torch.as_tensor(temperature, dtype=torch.float64, device=scores.device)
@@ -214,16 +226,14 @@ def run_chains(
     if resume is not None:
         states, temperature, seed = resume.final, resume.temperature, resume.seed
         chains, frozen = resume.chains, resume.frozen
-    state = np.array(states, dtype=np.int64)
-    if state.ndim != 2 or state.size == 0:
-        raise ValueError(f"states must have shape (chains, sites), got {state.shape}")
-    if state.min() < 0 or state.max() >= model.n_tokens:
-        raise ValueError(f"states must hold tokens 0..{model.n_tokens - 1}, got {state.min()}..{state.max()}")
+    state = check_states(states, model.n_tokens)
     if n_steps < 0:
         raise ValueError(f"n_steps must be >= 0, got {n_steps}")
     size, n = state.shape
     temperature = check_temperature(temperature, (size,))
     chains = np.arange(size) if chains is None else np.asarray(chains, dtype=np.int64)
+    if chains.shape != (size,) or seed < 0:
+        raise ValueError(f"need one chain number per state and a seed >= 0, got {chains.shape} for {size}, seed {seed}")
     frozen = np.broadcast_to(np.zeros(n, bool) if frozen is None else np.asarray(frozen, bool), (size, n)).copy()
     n_free = (~frozen).sum(1)
     if (n_free == 0).any():

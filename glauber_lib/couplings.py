@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from glauber_lib.chains import BLOCK, check_temperature, inverse_cdf, probabilities, uniforms
+from glauber_lib.chains import BLOCK, check_states, check_temperature, inverse_cdf, probabilities, uniforms
 
 
 def maximal_coupling(p, q, x, y, u):
@@ -113,9 +113,9 @@ def coalesce(model, x, y, *, n_steps, temperature=1.0, seed=0, pairs=None, progr
     -------
     Coalescence
     """
-    state = np.array([x, y], dtype=np.int64)  # (2, B, n)
-    if state.ndim != 3:
+    if np.ndim(x) != 2 or np.shape(x) != np.shape(y):
         raise ValueError(f"x and y must both have shape (pairs, sites), got {np.shape(x)} and {np.shape(y)}")
+    state = np.stack([check_states(x, model.n_tokens), check_states(y, model.n_tokens)])  # (2, B, n)
     _, size, n = state.shape
     temperature = check_temperature(temperature, (size,))
     pairs = np.arange(size) if pairs is None else np.asarray(pairs)

@@ -63,7 +63,7 @@ def matrix(axis, values, labels, *, title=None, vmax=1.0):
     return image
 
 
-def reference_line(axis, value, text, *, vertical=False, color="0.4"):
+def reference_line(axis, value, text, *, vertical=False, left=False, color="0.4"):
     """A dashed line at `value` with `text` beside it, inside the axes."""
     if vertical:
         axis.axvline(value, color=color, linestyle="--", linewidth=1)
@@ -71,8 +71,8 @@ def reference_line(axis, value, text, *, vertical=False, color="0.4"):
                       textcoords="offset points", va="top", fontsize=8, color=color)  # fmt: skip
     else:
         axis.axhline(value, color=color, linestyle="--", linewidth=1)
-        axis.annotate(text, (0.99, value), xycoords=("axes fraction", "data"), xytext=(0, 3),
-                      textcoords="offset points", ha="right", fontsize=8, color=color)  # fmt: skip
+        axis.annotate(text, (0.01 if left else 0.99, value), xycoords=("axes fraction", "data"), xytext=(0, 3),
+                      textcoords="offset points", ha="left" if left else "right", fontsize=8, color=color)  # fmt: skip
 
 
 def binned_means(axis, x, y, *, bins=6):

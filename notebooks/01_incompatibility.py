@@ -81,7 +81,9 @@ for name in run["models"]:
 
 # %%
 states = control.states(passages, n=run["n_tokens"])
-rectangles = run.cached(sample_rectangles, control, states, run["rectangles"], seed=run.seed, propose=control.proposals)
+rectangles = run.cached(
+    sample_rectangles, control, states, run["control_rectangles"], seed=run.seed, propose=control.proposals
+)
 results[control.name] = run.cached(measure_joint, control, rectangles)
 floors[control.name] = np.nan
 
@@ -166,7 +168,7 @@ for axis, name, color in zip(axes[0], masked, COLORS, strict=False):
     axis.set_xlabel("Δ (nats); last bar: all larger")
 axes[0, 0].set_ylabel("rectangles")
 figure.suptitle(
-    f"Incompatibility of masked-LM conditionals ({control.name}, a joint: at most {worst:.0e})", fontsize=11
+    f"Incompatibility of masked-LM conditionals ({control.name}, a joint: at most {worst:.0g})", fontsize=11
 )
 run.save_figure(figure, "fig5-incompatibility")
 

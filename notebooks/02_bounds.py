@@ -104,7 +104,7 @@ axes[0].loglog(
 axes[0].loglog(
     norms.index, by_oscillation, "^:", markersize=3, label=f"tanh(δ/4τ): at τ = {thresholds['oscillation, tanh']:.2g}"
 )
-reference_line(axes[0], 1.0, "contraction needs less")
+reference_line(axes[0], 1.0, "contraction needs less", left=True)
 axes[0].set(
     xlabel="temperature τ", ylabel="size of the measured influence matrix", title=f"Sufficient conditions, n = {n}"
 )

@@ -8,7 +8,7 @@ Output: ``tokens.npz`` with
 - ``starts``     int64[S]    offsets at which a window may begin (sentence starts)
 - ``source``     uint8[S]    the source of each start
 - ``names``      str[K]      source names;  ``weights`` float64[K] their sampling weights
-- ``held_out``   uint16[M]   tokens of the held-out paragraphs (about 0.5%)
+- ``held_out``   uint16[M]   tokens of the held-out paragraphs (about 0.2%)
 - ``held_starts``, ``held_source``  the same for them
 """
 
