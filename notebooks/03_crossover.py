@@ -89,7 +89,7 @@ for n, color in zip(lengths, COLORS, strict=False):
     band(axes[0], np.maximum(steps, 0.7), drift[n], label=f"n = {n}", color=color)
 axes[0].set(
     xscale="log",
-    xlabel="step t",
+    xlabel="step t (left edge: start)",
     ylabel="semantic drift d(t)",
     title=f"Saturation, τ = {run['temperature']:g}, {trials} trials, 95% bands",
 )
@@ -241,9 +241,9 @@ axes[2].set(
     xlabel="step",
     ylabel="share of sites that differ",
     title=f"Distance of a pair, n = {largest}, mean of {pairs}",
-    ylim=(0, 1),
+    ylim=(0, 1.3),
 )
-axes[2].legend(fontsize=8, ncols=2)
+axes[2].legend(fontsize=8, ncols=4, loc="upper center")
 run.save_figure(figure, "fig2-crossover")
 
 # %%
