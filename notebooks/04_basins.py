@@ -165,7 +165,7 @@ for axis, title in zip(axes, ("politics score", "score of the seed's own topic")
     reference_line(axis, baseline, "baseline 1/9")
     axis.set(xlabel="step", ylabel="score", title=f"{title}, τ = {run['temperature']:g}, n = {n}")
     axis.set_ylim(0, None)
-axes[1].legend(title=f"seed topic ({run['seeds']} chains each)")
+axes[1].legend(title=f"seed topic ({run['seeds']} chains each)", loc="upper left", bbox_to_anchor=(1.0, 1.0))
 run.save_figure(figure, "basins-topics")
 
 # %% [markdown]
