@@ -11,7 +11,7 @@ def claims_table(results):
     """The claims as a Markdown table: one line each, measured value with interval, published value, verdict."""
 
     def number(value):
-        return "–" if value is None else f"{value:.3g}"
+        return "–" if value is None else f"{value:.4g}"
 
     lines = ["| claim | measured | published | verdict |", "|---|---|---|---|"]
     for claim in results["claims"]:
