@@ -8,7 +8,7 @@ import scipy.stats
 import torch
 from tqdm.auto import tqdm
 
-from glauber_lib.chains import check_temperature
+from glauber_lib.engine import check_temperature
 
 # Influence ---------------------------------------------------------------------------------------------------------
 

@@ -2,13 +2,8 @@ r"""Glauber dynamics: choose a free site uniformly, resample its token from the 
 
 .. math:: P_\tau(x, y) = \frac1n \sum_i \mathbf 1\{y_{-i} = x_{-i}\}\, \pi_{i,\tau}(y_i \mid x_{-i})
 
-(paper §3). Randomness is counter-based: step `t` of chain `k` uses the numbers that Philox with key (seed, k) gives
-at counter `t`: one uniform for the site, one for the token, which is the inverse of the conditional's cumulative
-distribution in float64. So a path depends neither on the batch it is computed in nor on where it was resumed.
-
-Two facts save model calls without changing a path: only the masked site goes through the language-model head
-(`models.MaskedLM`), and a site's conditional stays valid until another site of the chain changes, so that the
-interval of uniforms which keeps its token is remembered until then.
+(paper §3). `run_chains` runs many chains at once, on the paths that the plain loop takes (`engine`) or, for
+escape times far beyond what can be run step by step, jumping from move to move (`_Chains.jump`).
 """
 
 import json
@@ -19,79 +14,18 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-BLOCK = 256  # steps whose random numbers are drawn at once
-
-
-def uniforms(seed, chains, first_step, n_steps):
-    """Uniform numbers float64[n_steps, B, 4] in [0, 1): four a step for each chain.
-
-    Parameters
-    ----------
-    seed : int
-        Non-negative; with the chain number it is the key of the generator.
-    chains : sequence of int
-        Numbers of the B chains.
-    first_step, n_steps : int
-        The steps ``first_step .. first_step + n_steps - 1``.
-    """
-    out = np.empty((n_steps, len(chains), 4))
-    for k, chain in enumerate(chains):
-        generator = np.random.Philox(key=np.array([seed, chain], np.uint64), counter=first_step)
-        out[:, k] = (generator.random_raw(4 * n_steps).reshape(n_steps, 4) >> 11) * 2.0**-53
-    return out
-
-
-def check_temperature(temperature, shape=()):
-    """`temperature` as float64 array broadcast to `shape`; ValueError unless positive and finite."""
-    values = np.asarray(temperature, dtype=float)
-    if not np.all(np.isfinite(values) & (values > 0)):
-        raise ValueError(f"temperature must be > 0 and finite, got {temperature}")
-    return np.broadcast_to(values, shape).copy()
-
-
-def check_states(states, n_tokens):
-    """A copy of `states` as int64[B, n]; ValueError unless they are whole numbers in 0 .. n_tokens - 1."""
-    state = np.array(states)
-    if state.ndim != 2 or state.size == 0:
-        raise ValueError(f"states must have shape (chains, sites), got {state.shape}")
-    if not np.issubdtype(state.dtype, np.integer):
-        raise ValueError(f"states must be integers, got {state.dtype}")
-    if state.min() < 0 or state.max() >= n_tokens:
-        raise ValueError(f"states must hold tokens 0..{n_tokens - 1}, got {state.min()}..{state.max()}")
-    return state.astype(np.int64)
-
-
-def probabilities(scores, temperature):
-    """Conditional law float64[B, V] of scores [B, V] at temperatures [B] (paper §3)."""
-    temperature = torch.as_tensor(temperature, dtype=torch.float64, device=scores.device)
-    return torch.softmax(scores.double() / temperature[..., None], dim=-1)
-
-
-def inverse_cdf(weights, uniform):
-    """Draw one index per row of non-negative `weights`.
-
-    Parameters
-    ----------
-    weights : torch.Tensor, float64[B, V]
-        Not necessarily normalised.
-    uniform : torch.Tensor, float64[B]
-        In [0, 1).
-
-    Returns
-    -------
-    index : torch.Tensor, int64[B]
-        First index whose cumulative weight exceeds the uniform share of the total: never one of zero weight.
-    low, high : torch.Tensor, float64[B]
-        The interval of uniforms that gives this index.
-    """
-    cumulative = weights.cumsum(-1)
-    total = cumulative[:, -1]
-    target = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
-    index = torch.searchsorted(cumulative, target[:, None], right=True)  # (B, 1)
-    index = index.clamp(max=weights.shape[1] - 1)  # only where all weights are zero
-    high = cumulative.gather(1, index)[:, 0]
-    low = cumulative.gather(1, (index - 1).clamp(min=0))[:, 0].where(index[:, 0] > 0, torch.zeros_like(total))
-    return index[:, 0], low / total, high / total
+from glauber_lib.engine import (
+    ABSENT,
+    ALWAYS,
+    UNKNOWN,
+    Conditionals,
+    check_states,
+    check_temperature,
+    inverse_cdf,
+    run_clocks,
+    uniforms,
+    weights,
+)
 
 
 @dataclass(frozen=True)
@@ -101,6 +35,7 @@ class Trace:
     Attributes
     ----------
     initial : ndarray, int64[B, n]
+        Shorter states are filled up with -1 at their end.
     step, chain, site, old, new : ndarray, int64[M]
         The moves in order of time. A move at step `t` (from 0) is seen in the state after `t + 1` steps. `chain` is
         a row of `initial`.
@@ -112,6 +47,10 @@ class Trace:
         The chains' numbers in the random-number generator.
     frozen : ndarray, bool[B, n]
         Sites that are never resampled.
+    stopped : ndarray, int64[B]
+        Steps after which a chain met the condition `until` and came to rest; -1 if it did not.
+    holding : str
+        ``"path"`` or ``"geometric"``, see `run_chains`.
     model : str
         Name of the model.
     model_calls : int
@@ -131,6 +70,8 @@ class Trace:
     seed: int
     chains: np.ndarray
     frozen: np.ndarray
+    stopped: np.ndarray
+    holding: str = "path"
     model: str = ""
     model_calls: int = field(default=0, compare=False)
     complete: bool = True
@@ -144,8 +85,7 @@ class Trace:
         state, done = self.initial.copy(), 0
         for k in np.argsort(steps, kind="stable"):
             until = np.searchsorted(self.step, steps[k], side="left")  # moves at steps < steps[k]
-            for m in range(done, until):
-                state[self.chain[m], self.site[m]] = self.new[m]
+            state[self.chain[done:until], self.site[done:until]] = self.new[done:until]  # the last of each stays
             done = max(done, until)
             out[k] = state
         return out
@@ -164,13 +104,15 @@ class Trace:
         entered : ndarray, int64[K]
             Steps done when the state was entered.
         durations : ndarray, int64[K]
-            Steps spent there; the last one is censored by the end of the run.
+            Steps spent there; the last one is censored by the end of the run, or by `until`.
         """
-        mine = self.chain == row
+        mine = np.flatnonzero(self.chain == row)
         entered = np.concatenate([[0], self.step[mine] + 1])
-        states = np.repeat(self.initial[row][None], len(entered), axis=0)
-        for k, (site, token) in enumerate(zip(self.site[mine], self.new[mine], strict=True)):
-            states[k + 1 :, site] = token
+        states = np.empty((len(entered), self.initial.shape[1]), dtype=np.int64)
+        states[0] = self.initial[row]
+        for k, (site, token) in enumerate(zip(self.site[mine], self.new[mine], strict=True), start=1):
+            states[k] = states[k - 1]
+            states[k, site] = token
         return states, entered, np.diff(np.append(entered, self.n_steps))
 
     def save(self, path):
@@ -187,8 +129,135 @@ class Trace:
             return cls(**arrays, **json.loads(str(file["settings"])))
 
 
+class _Chains:
+    """The chains of one run on their way: states, what is known of their conditionals, moves."""
+
+    def __init__(self, conditionals, state, temperature, frozen, until, stopped):
+        self.conditionals, self.state, self.temperature = conditionals, state, temperature
+        self.until, self.stopped = until, stopped
+        self.free = ~frozen & (state != ABSENT)
+        self.n_free = self.free.sum(1)
+        self.order = np.argsort(~self.free, axis=1, kind="stable")  # row k: its free sites first
+        self.keep = np.empty((2, *state.shape))  # uniforms that keep the token
+        self.keep[:] = np.reshape(UNKNOWN, (2, 1, 1))
+        self.keep[:, stopped >= 0] = np.reshape(ALWAYS, (2, 1, 1))
+        self.leave = np.where(self.free, np.nan, 0.0)  # probability that a step at the site is a move; nan: not known
+        self.at_once = max(1, 2**24 // conditionals.model.n_tokens)  # rows of |V| float64 at a time
+        self.moves = []  # arrays (5, .): step, chain, site, old, new
+
+    def rest(self, rows, steps):
+        """Chains that meet the condition after `steps` steps stay where they are."""
+        if self.until is None or len(rows) == 0:
+            return
+        met = np.asarray(self.until(self.state[rows]), bool)
+        self.stopped[rows[met]] = steps[met]
+        self.keep[:, rows[met]] = np.reshape(ALWAYS, (2, 1, 1))
+
+    def move(self, rows, sites, tokens, steps):
+        """Change one token of each row."""
+        self.moves.append(np.stack([steps, rows, sites, self.state[rows, sites], tokens]))
+        self.state[rows, sites] = tokens
+
+    def step(self, rows, sites, uniform, steps):
+        """One step of the chain `rows`: the token is the inverse of the conditional's distribution function."""
+        law = weights(self.conditionals.scores(self.state[rows], sites), self.temperature[rows])
+        drawn = torch.stack(inverse_cdf(law, torch.from_numpy(uniform[:, 0]).to(law.device)))
+        token, *ends = drawn.cpu().numpy()  # one transfer: tokens are small enough for float64
+        token = token.astype(np.int64)
+        moved = token != self.state[rows, sites]
+        self.keep[:, rows[moved]] = np.reshape(UNKNOWN, (2, 1, 1))
+        self.keep[:, rows, sites] = ends
+        if moved.any():
+            self.move(rows[moved], sites[moved], token[moved], steps[moved])
+            self.rest(rows[moved], steps[moved] + 1)
+
+    def jump(self, *, seed, chains, entered, jumps, start, n_steps, progress):
+        r"""From move to move: holding times are geometric with the exact probability to leave.
+
+        A step moves with probability :math:`\frac1n\sum_i (1 - \pi_i(x_i \mid x_{-i}))`. The site is then chosen by
+        its term of the sum, and the token from its conditional without the present one. Jump `m` of a chain uses the
+        numbers of counter `m` in a stream of its own.
+
+        Parameters
+        ----------
+        entered, jumps : ndarray, int64[B]
+            Step at which each chain entered its state, and jumps made before.
+
+        Returns
+        -------
+        int
+            Steps that all chains have done.
+        """
+        end = start + n_steps
+        active = self.stopped < 0
+        bar = tqdm(total=n_steps, desc=progress, unit="step", disable=progress is None, leave=False)
+        try:
+            while len(rows := np.flatnonzero(active)):
+                self._learn_to_leave(rows)
+                u = np.stack([uniforms(seed, chains[[k]], jumps[k], 1, stream=1)[0, 0] for k in rows])
+                rate = np.minimum(self.leave[rows].sum(1) / self.n_free[rows], 1.0)
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    hold = np.where(rate > 0, np.floor(np.log1p(-u[:, 0]) / np.log1p(-rate)), np.inf)
+                leaves = hold < end - entered[rows]
+                active[rows[~leaves]] = False
+                for part in np.array_split(np.flatnonzero(leaves), len(rows) // self.at_once + 1):
+                    now = entered[rows[part]] + hold[part].astype(np.int64)
+                    self._leave(rows[part], u[part, 1:], now)
+                    jumps[rows[part]] += 1
+                    entered[rows[part]] = now + 1
+                active &= self.stopped < 0
+                bar.update(np.where(active, entered, end).min() - start - bar.n)
+        except KeyboardInterrupt:
+            end = np.where(active, np.minimum(entered, end), end).min()
+            bar.write(f"interrupted after {end - start} of {n_steps} steps: what was done by then is returned")
+        finally:
+            bar.close()
+        return int(end) - start
+
+    def _learn_to_leave(self, rows):
+        """Fill in the unknown probabilities to leave; summed over the other tokens, so that tiny ones are exact."""
+        at, site = np.nonzero(np.isnan(self.leave[rows]))
+        for part in np.split(np.arange(len(at)), range(self.at_once, len(at), self.at_once)):
+            chain = rows[at[part]]
+            law = weights(self.conditionals.scores(self.state[chain], site[part]), self.temperature[chain])
+            self.leave[chain, site[part]] = _other_share(law, self.state[chain, site[part]])
+
+    def _leave(self, rows, uniform, steps):
+        """The move at which each chain leaves its state."""
+        if len(rows) == 0:
+            return
+        site = inverse_cdf(torch.from_numpy(self.leave[rows]), torch.from_numpy(uniform[:, 0]))[0].numpy()
+        law = weights(self.conditionals.scores(self.state[rows], site), self.temperature[rows])
+        own = torch.from_numpy(self.state[rows, site]).to(law.device)[:, None]
+        u = torch.from_numpy(uniform[:, 1]).to(law.device)
+        token = inverse_cdf(law.scatter(1, own, 0.0), u)[0].cpu().numpy()
+        self.leave[rows] = np.where(self.free[rows], np.nan, 0.0)
+        self.leave[rows, site] = _other_share(law, token)
+        self.move(rows, site, token, steps)
+        self.rest(rows, steps + 1)
+
+
+def _other_share(law, token):
+    """Share float64[B] of the weights `law` that is not on `token`."""
+    index = torch.as_tensor(token, device=law.device)[:, None]
+    others = law.scatter(1, index, 0.0).sum(1)
+    return (others / (others + law.gather(1, index)[:, 0])).cpu().numpy()
+
+
 def run_chains(
-    model, states, *, n_steps, temperature=1.0, seed=0, chains=None, frozen=None, resume=None, progress=None
+    model,
+    states,
+    *,
+    n_steps,
+    temperature=1.0,
+    seed=0,
+    chains=None,
+    frozen=None,
+    until=None,
+    holding="path",
+    memory=None,
+    resume=None,
+    progress=None,
 ):
     """Run B chains of Glauber dynamics side by side, each updating its own random site.
 
@@ -196,9 +265,10 @@ def run_chains(
     ----------
     model : ConditionalModel
     states : array_like, int[B, n]
-        Initial states (the final ones of `resume`, if that is given).
+        Initial states (the final ones of `resume`, if that is given). A list of states of different lengths is filled
+        up with -1.
     n_steps : int
-        Steps of each chain.
+        Steps of each chain, at most 2**62.
     temperature : float or array_like, float[B]
         One value or one per chain.
     seed : int
@@ -207,8 +277,16 @@ def run_chains(
         The chains' numbers; default ``0 .. B - 1``.
     frozen : array_like, bool[n] or bool[B, n], optional
         Sites never resampled, such as a prefix; each chain needs a free one.
+    until : callable, optional
+        A condition bool[K] on states int[K, n]: a chain stops for good as soon as it holds.
+    holding : {"path", "geometric"}
+        ``"path"``: every step is drawn, and the path is that of the plain loop. ``"geometric"``: the time to the next
+        move is drawn at once from its exact law, for holding times of millions of steps and more; the law of the
+        trace is the same, the path is another.
+    memory : int, optional
+        Bytes for remembered scores (`engine.Conditionals`); no result depends on it.
     resume : Trace, optional
-        A trace to go on from: `n_steps` more steps with its settings; `states` is then ignored.
+        A trace to go on from: `n_steps` more steps with its settings; `states` is then ignored. Give `until` again.
     progress : str, optional
         Title of a progress bar; none by default.
 
@@ -220,67 +298,54 @@ def run_chains(
     Raises
     ------
     ValueError
-        For a temperature that is not positive and finite, states that are no int[B, n] of tokens of the model, or a
-        chain without a free site.
+        For a temperature that is not positive and finite, states that are no int[B, n] of tokens of the model, a
+        chain without a free site, or an unknown way of `holding`.
     """
     if resume is not None:
-        states, temperature, seed = resume.final, resume.temperature, resume.seed
+        states = [row[row != ABSENT] for row in resume.final]
+        temperature, seed, holding = resume.temperature, resume.seed, resume.holding
         chains, frozen = resume.chains, resume.frozen
     state = check_states(states, model.n_tokens)
-    if n_steps < 0:
-        raise ValueError(f"n_steps must be >= 0, got {n_steps}")
+    if not 0 <= n_steps <= 2**62:
+        raise ValueError(f"n_steps must be >= 0 and at most 2**62, got {n_steps}")
+    if holding not in ("path", "geometric"):
+        raise ValueError(f"holding must be 'path' or 'geometric', got {holding!r}")
     size, n = state.shape
     temperature = check_temperature(temperature, (size,))
     chains = np.arange(size) if chains is None else np.asarray(chains, dtype=np.int64)
     if chains.shape != (size,) or seed < 0:
         raise ValueError(f"need one chain number per state and a seed >= 0, got {chains.shape} for {size}, seed {seed}")
     frozen = np.broadcast_to(np.zeros(n, bool) if frozen is None else np.asarray(frozen, bool), (size, n)).copy()
-    n_free = (~frozen).sum(1)
-    if (n_free == 0).any():
-        raise ValueError(f"every chain needs a free site; all are frozen in chain {int(np.argmin(n_free))}")
-    free = np.argsort(frozen, axis=1, kind="stable")  # row k: its free sites first
+    if (stuck := (frozen | (state == ABSENT)).all(1)).any():
+        raise ValueError(f"every chain needs a free site; all are frozen in chain {int(np.argmax(stuck))}")
 
     initial, start = state.copy(), 0 if resume is None else resume.n_steps
-    rows, moves, calls, done = np.arange(size), [], 0, 0
-    keep = np.full((size, n, 2), [2.0, -1.0])  # uniforms that keep the token; this one: not known
-    bar = tqdm(total=n_steps, desc=progress, unit="step", disable=progress is None, leave=False)
-    try:
-        for first in range(0, n_steps, BLOCK):
-            draws = uniforms(seed, chains, start + first, min(BLOCK, n_steps - first))
-            sites = free[rows, (draws[:, :, 0] * n_free).astype(np.int64)]  # (steps, B)
-            for t, (site, uniform) in enumerate(zip(sites, draws[:, :, 1], strict=True)):
-                low, high = keep[rows, site].T
-                ask = np.flatnonzero((uniform < low) | (uniform >= high))
-                if len(ask):
-                    at = site[ask]
-                    scores = model.scores(state[ask], at)
-                    chosen, low, high = inverse_cdf(
-                        probabilities(scores, temperature[ask]), torch.from_numpy(uniform[ask]).to(scores.device)
-                    )
-                    token, old = chosen.cpu().numpy(), state[ask, at]
-                    moved = token != old
-                    keep[ask[moved]] = [2.0, -1.0]
-                    keep[ask, at] = torch.stack([low, high], dim=1).cpu().numpy()
-                    state[ask, at] = token
-                    calls += len(ask)
-                    if moved.any():
-                        moves.append(np.stack([np.full(moved.sum(), start + first + t), ask[moved], at[moved],
-                                               old[moved], token[moved]]))  # fmt: skip
-                done += 1
-            bar.update(len(draws))
-    except KeyboardInterrupt:
-        bar.write(f"interrupted after {done} of {n_steps} steps: the trace ends there and can be resumed")
-    finally:
-        bar.close()
-    columns = np.concatenate(moves, axis=1) if moves else np.zeros((5, 0), dtype=np.int64)
+    stopped = np.full(size, -1) if resume is None else resume.stopped.copy()
+    conditionals = Conditionals(model, memory)
+    running = _Chains(conditionals, state, temperature, frozen, until, stopped)
+    running.rest(np.flatnonzero(stopped < 0), np.full((stopped < 0).sum(), start))
+    options = {"seed": seed, "chains": chains, "start": start, "n_steps": n_steps, "progress": progress}
+    if holding == "geometric":
+        entered, jumps = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        if resume is not None:
+            np.maximum.at(entered, resume.chain, resume.step + 1)
+            np.add.at(jumps, resume.chain, 1)
+        done = running.jump(entered=entered, jumps=jumps, **options)
+    else:
+        at_once = running.at_once
+        done = run_clocks(running.step, running.keep, running.order, running.n_free, at_once=at_once, **options)
+
+    columns = np.concatenate([np.zeros((5, 0), dtype=np.int64), *running.moves], axis=1)
     columns = columns[:, columns[0] < start + done]
+    columns = columns[:, np.lexsort(columns[:2][::-1])]
+    stopped[stopped > start + done] = -1
     trace = Trace(
-        initial, *columns, start + done, temperature, seed, chains, frozen,
-        model=getattr(model, "name", ""), model_calls=calls, complete=done == n_steps,
+        initial, *columns, start + done, temperature, seed, chains, frozen, stopped, holding,
+        model=getattr(model, "name", ""), model_calls=conditionals.calls, complete=done == n_steps,
     )  # fmt: skip
     if resume is None:
         return trace
     joined = {
         k: np.concatenate([getattr(resume, k), getattr(trace, k)]) for k in ("step", "chain", "site", "old", "new")
     }
-    return replace(trace, initial=resume.initial, model_calls=calls + resume.model_calls, **joined)
+    return replace(trace, initial=resume.initial, model_calls=conditionals.calls + resume.model_calls, **joined)

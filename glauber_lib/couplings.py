@@ -5,16 +5,25 @@ Two chains update the same site each step; the two tokens come from a maximal co
 The coalescence time :math:`T_c` is the first step after which the states agree; from then on they stay together.
 
 The unit interval is laid out so that the outcome 'both keep their token' comes first: while it is known and the
-uniform falls in it, no model call is needed. This changes nothing in the law.
+uniform falls in it, nothing is computed (`engine`). This changes nothing in the law.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from tqdm.auto import tqdm
 
-from glauber_lib.chains import BLOCK, check_states, check_temperature, inverse_cdf, probabilities, uniforms
+from glauber_lib.engine import (
+    ABSENT,
+    ALWAYS,
+    UNKNOWN,
+    Conditionals,
+    check_states,
+    check_temperature,
+    inverse_cdf,
+    probabilities,
+    run_clocks,
+)
 
 
 def maximal_coupling(p, q, x, y, u):
@@ -71,13 +80,15 @@ class Coalescence:
     time : ndarray, float64[B]
         Steps until the pair agreed; ``nan`` where it did not within the budget (censored at `n_steps`).
     n_steps : int
-        Budget.
+        Budget, or the steps done when interrupted.
     hamming : ndarray, int16[n_steps + 1, B]
         Number of sites at which the pair differs, before the first and after each step.
     final : ndarray, int64[2, B, n]
         States at the end; a coalesced pair is left where it met.
     model_calls : int
-        Pairs of conditionals evaluated.
+        Conditionals evaluated.
+    complete : bool
+        False after an interruption.
     """
 
     time: np.ndarray
@@ -85,6 +96,7 @@ class Coalescence:
     hamming: np.ndarray
     final: np.ndarray
     model_calls: int
+    complete: bool = True
 
     @property
     def censored(self):
@@ -92,7 +104,37 @@ class Coalescence:
         return np.isnan(self.time)
 
 
-def coalesce(model, x, y, *, n_steps, temperature=1.0, seed=0, pairs=None, progress=None):
+class _Pairs:
+    """The pairs of one run on their way: states, what is known of their couplings, moves."""
+
+    def __init__(self, conditionals, state, temperature):
+        self.conditionals, self.state, self.temperature = conditionals, state, temperature  # state: (2, B, n)
+        self.keep = np.empty((2, *state.shape[1:]))  # uniforms for which both keep their token
+        self.keep[:] = np.reshape(UNKNOWN, (2, 1, 1))
+        self.keep[:, (state[0] == state[1]).all(1)] = np.reshape(ALWAYS, (2, 1, 1))
+        self.moves = []  # arrays (6, .): step, pair, site, new token of x, of y, change of the Hamming distance
+
+    def step(self, rows, sites, uniform, steps):
+        """One coupled step of each pair of `rows`."""
+        both = self.conditionals.scores(np.concatenate(self.state[:, rows]), np.tile(sites, 2))
+        law = probabilities(both, np.tile(self.temperature[rows], 2)).unflatten(0, (2, len(rows)))
+        old = self.state[:, rows, sites]
+        drawn = maximal_coupling(
+            *law, *torch.from_numpy(old).to(law.device), torch.from_numpy(uniform.copy()).to(law.device)
+        )
+        *new, stay = torch.stack(drawn).cpu().numpy()  # one transfer: tokens are small enough for float64
+        new = np.array(new, dtype=np.int64)
+        moved = (new != old).any(0)
+        self.keep[:, rows[moved]] = np.reshape(UNKNOWN, (2, 1, 1))
+        self.keep[:, rows[~moved], sites[~moved]] = np.stack([np.zeros((~moved).sum()), stay[~moved]])
+        change = (new[0] != new[1]).astype(np.int64) - (old[0] != old[1])
+        self.moves.append(np.stack([steps, rows, sites, *new, change])[:, moved])
+        self.state[:, rows, sites] = new
+        met = rows[moved & (self.state[0, rows] == self.state[1, rows]).all(1)]
+        self.keep[:, met] = np.reshape(ALWAYS, (2, 1, 1))
+
+
+def coalesce(model, x, y, *, n_steps, temperature=1.0, seed=0, pairs=None, memory=None, progress=None):
     """Run B maximally coupled pairs of chains until they agree or the budget ends.
 
     Parameters
@@ -106,50 +148,37 @@ def coalesce(model, x, y, *, n_steps, temperature=1.0, seed=0, pairs=None, progr
     seed : int
     pairs : array_like, int[B], optional
         The pairs' numbers in the random-number generator; default ``0 .. B - 1``.
+    memory : int, optional
+        Bytes for remembered scores (`engine.Conditionals`); no result depends on it.
     progress : str, optional
         Title of a progress bar.
 
     Returns
     -------
     Coalescence
+        After Ctrl-C of the steps done so far.
     """
     if np.ndim(x) != 2 or np.shape(x) != np.shape(y):
         raise ValueError(f"x and y must both have shape (pairs, sites), got {np.shape(x)} and {np.shape(y)}")
-    state = np.stack([check_states(x, model.n_tokens), check_states(y, model.n_tokens)])  # (2, B, n)
-    _, size, n = state.shape
+    initial = np.stack([check_states(x, model.n_tokens), check_states(y, model.n_tokens)])  # (2, B, n)
+    if (initial == ABSENT).any():
+        raise ValueError("x and y must hold tokens at all sites: run pairs of different lengths one by one")
+    _, size, n = initial.shape
     temperature = check_temperature(temperature, (size,))
     pairs = np.arange(size) if pairs is None else np.asarray(pairs)
-    time = np.where((state[0] == state[1]).all(1), 0.0, np.nan)
-    hamming = np.zeros((n_steps + 1, size), dtype=np.int16)
-    hamming[0] = (state[0] != state[1]).sum(1)
-    stay = np.full((size, n), -1.0)  # probability that both keep their token; -1: not known
-    calls = 0
-    bar = tqdm(total=n_steps, desc=progress, unit="step", disable=progress is None, leave=False)
-    for first in range(0, n_steps, BLOCK):
-        draws = uniforms(seed, pairs, first, min(BLOCK, n_steps - first))
-        for t, u in enumerate(draws, start=first):
-            open_pairs = np.flatnonzero(np.isnan(time))
-            site = (u[:, 0] * n).astype(np.int64)
-            ask = open_pairs[u[open_pairs, 1] >= stay[open_pairs, site[open_pairs]]]
-            hamming[t + 1] = hamming[t]
-            if len(ask) == 0:
-                if len(open_pairs) == 0:
-                    break
-                continue
-            at = site[ask]
-            both = model.scores(np.concatenate(state[:, ask]), np.tile(at, 2))
-            law = probabilities(both, np.tile(temperature[ask], 2)).view(2, len(ask), -1)
-            old = torch.from_numpy(state[:, ask, at]).to(law.device)
-            *new, kept = maximal_coupling(*law, *old, torch.from_numpy(u[ask, 1:]).to(law.device))
-            new = torch.stack(new)
-            still = (new == old).all(0).cpu().numpy()
-            stay[ask[~still]] = -1.0
-            stay[ask[still], at[still]] = kept.cpu().numpy()[still]
-            state[:, ask, at] = new.cpu().numpy()
-            calls += len(ask)
-            hamming[t + 1, ask] = (state[0, ask] != state[1, ask]).sum(1)
-            time[ask[hamming[t + 1, ask] == 0]] = t + 1
-        bar.update(len(draws))
-        bar.set_postfix(coalesced=f"{int((~np.isnan(time)).sum())}/{size}")
-    bar.close()
-    return Coalescence(time, n_steps, hamming, state, calls)
+    conditionals = Conditionals(model, memory)
+    running = _Pairs(conditionals, initial.copy(), temperature)
+    done = run_clocks(
+        running.step, running.keep, np.tile(np.arange(n), (size, 1)), np.full(size, n), seed=seed, chains=pairs,
+        start=0, n_steps=n_steps, at_once=max(1, 2**22 // model.n_tokens), progress=progress,
+    )  # fmt: skip
+    moves = np.concatenate([np.zeros((6, 0), dtype=np.int64), *running.moves], axis=1)
+    step, pair, site, *new, change = moves[:, moves[0] < done]  # those of one pair are in order of time
+    final = initial.copy()
+    final[:, pair, site] = new  # of several at one place, the last
+    hamming = np.zeros((done + 1, size), dtype=np.int16)
+    hamming[0] = (initial[0] != initial[1]).sum(1)
+    np.add.at(hamming, (step + 1, pair), change.astype(np.int16))
+    hamming = hamming.cumsum(0, dtype=np.int16)
+    time = np.where((hamming == 0).any(0), (hamming == 0).argmax(0), np.nan)
+    return Coalescence(time, done, hamming, final, conditionals.calls, done == n_steps)

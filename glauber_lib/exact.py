@@ -6,7 +6,7 @@ States are numbered by their base-V code (`models.all_states`).
 import numpy as np
 import scipy.sparse as sp
 
-from glauber_lib.chains import check_temperature, probabilities
+from glauber_lib.engine import check_temperature, probabilities
 from glauber_lib.models import all_states
 
 

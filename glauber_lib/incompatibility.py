@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import scipy.stats
 
-from glauber_lib.chains import check_temperature
+from glauber_lib.engine import check_temperature
 
 
 @dataclass(frozen=True)

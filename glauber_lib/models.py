@@ -54,6 +54,8 @@ class ConditionalModel(Protocol):
         Number of tokens :math:`|V|` a site may hold.
     device : torch.device
         Where `scores` computes.
+    memory : int, optional
+        Bytes of scores worth remembering (`engine.Conditionals`); 0 where asking again costs nothing.
     """
 
     n_tokens: int
@@ -71,6 +73,8 @@ class TabularModel:
     table : array_like, shape (n, V, ..., V)
         ``table[i][x]`` is the score of token ``x[i]`` at site ``i`` given the rest of ``x``.
     """
+
+    memory = 0
 
     def __init__(self, table):
         table = torch.as_tensor(np.asarray(table), dtype=torch.float64)
@@ -109,7 +113,7 @@ class IsingModel:
         :math:`h`, zero by default.
     """
 
-    n_tokens = 2
+    n_tokens, memory = 2, 0
 
     def __init__(self, couplings, field=None):
         self.couplings = torch.as_tensor(np.asarray(couplings), dtype=torch.float64)

@@ -11,14 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glauber_lib import exact
-from glauber_lib.chains import BLOCK, Trace, inverse_cdf, probabilities, run_chains, uniforms
+from glauber_lib import engine
+from glauber_lib.chains import Trace, run_chains
+from glauber_lib.engine import inverse_cdf, probabilities, uniforms
 from glauber_lib.models import TabularModel
 
 MOVES = ("step", "chain", "site", "old", "new")
 
 
 class Watched:
-    """A model that counts its calls and raises `error` at call number `at`."""
+    """A model that counts its calls and raises `error` at call number `at`; nothing is remembered unless asked for."""
+
+    memory = 0
 
     def __init__(self, model, *, at=None, error=KeyboardInterrupt):
         self.model, self.n_tokens, self.at, self.error, self.calls = model, model.n_tokens, at, error, 0
@@ -110,11 +114,11 @@ def test_sites_are_chosen_uniformly_among_the_free_ones():
 
 def test_uniforms_are_a_function_of_seed_chain_and_step():
     whole = uniforms(7, [0, 5, 2], 0, 600)
-    np.testing.assert_array_equal(uniforms(7, [5], 123, 50)[:, 0], whole[123:173, 1])
+    np.testing.assert_array_equal(uniforms(7, [5], 123, 50)[0], whole[1, 123:173])
     for other in (uniforms(8, [5], 0, 600), uniforms(7, [6], 0, 600)):
-        assert not (other[:, 0] == whole[:, 1]).any()
+        assert not (other[0] == whole[1]).any()
     generator = np.random.Generator(np.random.Philox(key=np.array([7, 2], np.uint64)))
-    np.testing.assert_array_equal(whole[:, 2], generator.random((600, 4)))
+    np.testing.assert_array_equal(whole[2], generator.random((600, 4)))
 
 
 def test_uniforms_are_uniform_and_uncorrelated():
@@ -351,11 +355,11 @@ def test_bad_input_is_refused_before_any_model_call(options, message):
 @pytest.mark.parametrize("call", [1, 2, 40, 300])
 def test_an_interrupted_run_is_resumed_on_the_path_of_an_uninterrupted_one(call):
     model, states = random_table(3, 3), np.zeros((2, 3), int)
-    whole = run_chains(model, states, n_steps=3 * BLOCK, seed=8)
+    whole = run_chains(model, states, n_steps=3 * 256, seed=8)
     watched = Watched(model, at=call)
-    part = run_chains(watched, states, n_steps=3 * BLOCK, seed=8)
-    assert part.n_steps == call - 1 or (part.n_steps >= call - 1 and part.n_steps < whole.n_steps)
-    assert watched.calls == call and not part.complete
+    part = run_chains(watched, states, n_steps=3 * 256, seed=8)
+    assert part.n_steps < whole.n_steps and watched.calls == call and not part.complete
+    assert part.n_steps >= call // 2 - 4  # hot chains move at nearly every step, and their clocks keep close
     assert moves_of(part) == [move for move in moves_of(whole) if move[0] < part.n_steps]
     resumed = run_chains(model, None, n_steps=whole.n_steps - part.n_steps, resume=part)
     assert moves_of(resumed) == moves_of(whole)
@@ -367,7 +371,7 @@ def test_a_run_may_be_interrupted_at_any_line(line):
     model, states, lines = random_table(3, 3), np.zeros((2, 3), int), iter(range(1, 10**6))
 
     def interrupt(frame, event, _):  # as Ctrl-C would, at executed line number `line` of the engine
-        if frame.f_code is run_chains.__code__:
+        if frame.f_code.co_name in ("step", "move", "run_clocks", "_next_events", "jump", "_leave", "_learn_to_leave"):
             if event == "line" and next(lines) == line:
                 raise KeyboardInterrupt
             return interrupt
@@ -375,11 +379,11 @@ def test_a_run_may_be_interrupted_at_any_line(line):
     before = sys.gettrace()
     sys.settrace(interrupt)
     try:
-        part = run_chains(model, states, n_steps=BLOCK + 50, seed=8)
+        part = run_chains(model, states, n_steps=300, seed=8)
     finally:
         sys.settrace(before)
     assert not part.complete
-    whole = run_chains(model, states, n_steps=BLOCK + 50, seed=8)
+    whole = run_chains(model, states, n_steps=300, seed=8)
     resumed = run_chains(model, None, n_steps=whole.n_steps - part.n_steps, resume=part)
     assert moves_of(resumed) == moves_of(whole)
 

@@ -7,7 +7,8 @@ import transformers
 from conftest import MASKED, TEXTS, random_joint, save_tiny, small_vocabulary
 from safetensors.torch import load_file, save_file
 
-from glauber_lib.chains import probabilities, run_chains
+from glauber_lib.chains import run_chains
+from glauber_lib.engine import probabilities
 from glauber_lib.models import (
     EMBEDDED,
     CausalLM,
