@@ -85,8 +85,8 @@ def uniforms(seed, chains, first_step, n_steps, *, stream=0):
     """
     out = np.empty((len(chains), n_steps, 4))
     for k, chain in enumerate(chains):
-        generator = np.random.Philox(key=np.array([seed, chain], np.uint64), counter=int(first_step) + (stream << 128))
-        out[k] = (generator.random_raw(4 * n_steps).reshape(n_steps, 4) >> 11) * 2.0**-53
+        numbers = np.random.Philox(key=np.array([seed, chain], np.uint64), counter=int(first_step) + (stream << 128))
+        np.random.Generator(numbers).random(out=out[k])  # 53 bits of each 64
     return out
 
 
@@ -238,16 +238,18 @@ def run_clocks(update, keep, free, n_free, *, seed, chains, start, n_steps, at_o
     """
     block = int(np.clip(2**21 // len(chains), 64, 4096))  # steps whose random numbers are drawn ahead
     clock = np.full(len(chains), start)
-    rows_of = np.arange(len(chains))[:, None]
+    first_site = np.arange(len(chains))[:, None] * free.shape[1]
     bar = tqdm(total=n_steps, desc=progress, unit="step", disable=progress is None, leave=False)
     try:
         for first in range(start, start + n_steps, block):
             draws = uniforms(seed, chains, first, min(block, start + n_steps - first))
-            sites = free[rows_of, (draws[:, :, 0] * n_free[:, None]).astype(np.int64)]  # (B, steps)
-            while len(rows := _next_events(clock, first, sites, draws[:, :, 1], keep)):
+            sites = free.take(first_site + (draws[:, :, 0] * n_free[:, None]).astype(np.int64))  # (B, steps)
+            uniform = np.ascontiguousarray(draws[:, :, 1])
+            while len(rows := _next_events(clock, first, sites, uniform, keep)):
                 for part in np.split(rows, range(at_once, len(rows), at_once)):
                     at = clock[part] - first
-                    update(part, sites[part, at], draws[part, at, 1:], clock[part])
+                    seen = part * sites.shape[1] + at
+                    update(part, sites.take(seen), draws.reshape(-1, 4)[seen, 1:], clock[part])
                     clock[part] += 1
                 bar.update(clock.min() - start - bar.n)
             bar.update(clock.min() - start - bar.n)
@@ -262,15 +264,15 @@ def _next_events(clock, first, sites, uniform, keep):
     """Move each clock to the next step that may change something; the rows that have one in this block."""
     low, high = keep.reshape(2, -1)
     n, n_steps = keep.shape[2], sites.shape[1]
-    rows, width, found = np.flatnonzero(clock < first + n_steps), 4, []
+    rows, width, found = np.flatnonzero(clock < first + n_steps), 1, []
     while len(rows):
         ahead = (clock[rows] - first)[:, None] + np.arange(width)
         seen = (rows * n_steps)[:, None] + np.minimum(ahead, n_steps - 1)
-        at, u = (rows * n)[:, None] + sites.take(seen), uniform[rows[:, None], np.minimum(ahead, n_steps - 1)]
+        at, u = (rows * n)[:, None] + sites.take(seen), uniform.take(seen)
         event = ((u < low.take(at)) | (u >= high.take(at))) & (ahead < n_steps)
         hit = event.any(1)
         clock[rows] = np.minimum(clock[rows] + np.where(hit, event.argmax(1), width), first + n_steps)
         found.append(rows[hit])
         rows = rows[~hit & (clock[rows] < first + n_steps)]
-        width = min(4 * width, n_steps)
+        width = min(8 * width, n_steps)
     return np.sort(np.concatenate(found)) if found else rows

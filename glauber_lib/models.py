@@ -21,6 +21,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, BertConfig
@@ -42,7 +43,46 @@ HEADS = {
 }
 
 
+ONE_QUERY = {"bert", "roberta"}  # architectures whose last layer `hidden_at` evaluates at the asked sites alone
 PLACEHOLDERS = ("[unused", "madeupword")  # entries that fill up a vocabulary: BERT's, RoBERTa's
+
+
+def hidden_at(network, ids, positions, *, causal=False):
+    """What the encoder says at a few positions.
+
+    Parameters
+    ----------
+    network : transformers.PreTrainedModel
+        Of an architecture in `ONE_QUERY` the last layer is evaluated at `positions` alone: it needs all keys and
+        values, but only these queries.
+    ids : torch.Tensor, int64[B, T]
+    positions : torch.Tensor, int64[B, k]
+    causal : bool
+        Whether a position sees only itself and those before it.
+
+    Returns
+    -------
+    torch.Tensor, float[B, k, H]
+    """
+    at = lambda hidden: hidden.gather(1, positions[..., None].expand(-1, -1, hidden.shape[-1]))  # noqa: E731
+    if network.config.model_type not in ONE_QUERY:
+        return at(network.base_model(input_ids=ids).last_hidden_state)
+    heads = network.config.num_attention_heads
+    split = lambda x: x.unflatten(-1, (heads, -1)).transpose(1, 2)  # (B, heads, T, d)  # noqa: E731
+    sites = torch.arange(ids.shape[1], device=ids.device)
+    mask = (sites <= sites[:, None])[None, None] if causal else None
+    hidden = network.base_model.embeddings(input_ids=ids)
+    *layers, last = network.base_model.encoder.layer
+    for layer in layers:
+        hidden = layer(hidden, attention_mask=mask)
+    asked, attention = at(hidden), last.attention.self
+    if causal:
+        mask = (sites <= positions[..., None])[:, None]  # (B, 1, k, T)
+    mixed = F.scaled_dot_product_attention(
+        split(attention.query(asked)), split(attention.key(hidden)), split(attention.value(hidden)), attn_mask=mask
+    )
+    mixed = last.attention.output(mixed.transpose(1, 2).flatten(2), asked)
+    return last.output(last.intermediate(mixed), mixed)
 
 
 class ConditionalModel(Protocol):
@@ -83,8 +123,10 @@ class TabularModel:
             raise ValueError(f"table must have shape (n, V, ..., V) with n axes of size V, got {tuple(table.shape)}")
         self.n_sites, self.n_tokens = n, table.shape[1]
         self.device = torch.device("cpu")
-        self._flat = table.reshape(n, -1)
-        self._powers = self.n_tokens ** torch.arange(n - 1, -1, -1)
+        # one row of V scores per site and state of the other sites; its number is a sum over the other sites
+        self._rows = torch.stack([table[i].movedim(i, -1).reshape(-1, self.n_tokens) for i in range(n)]).flatten(0, 1)
+        powers = self.n_tokens ** torch.arange(n - 2, -1, -1)
+        self._powers = torch.stack([torch.cat([powers[:i], torch.zeros(1).long(), powers[i:]]) for i in range(n)])
 
     @classmethod
     def from_joint(cls, log_joint):
@@ -95,10 +137,8 @@ class TabularModel:
     def scores(self, states, sites):
         """See `ConditionalModel.scores`."""
         states, sites = torch.as_tensor(states), torch.as_tensor(sites)
-        power = self._powers[sites]  # (B,)
-        rest = states @ self._powers - states.gather(1, sites[:, None])[:, 0] * power
-        codes = rest[:, None] + power[:, None] * torch.arange(self.n_tokens)  # (B, V)
-        return self._flat[sites[:, None], codes]
+        row = (states * self._powers[sites]).sum(1) + sites * (len(self._rows) // self.n_sites)
+        return self._rows[row]
 
 
 class IsingModel:
@@ -233,9 +273,12 @@ class MaskedLM(_LanguageModel):
         Tokens of one forward pass; bounds the memory, changes no result.
     device : str or torch.device, optional
         A GPU where torch sees one.
+    compiled : bool
+        Compile the forward pass with `torch.compile`: 10-20% faster on the CPU, after half a minute (needs a C++
+        compiler).
     """
 
-    def __init__(self, network, tokenizer, **options):
+    def __init__(self, network, tokenizer, *, compiled=False, **options):
         if tokenizer.mask_token_id is None:
             raise ValueError(f"{type(tokenizer).__name__} has no mask token: not the tokenizer of a masked LM")
         if network.config.model_type not in HEADS:
@@ -245,21 +288,25 @@ class MaskedLM(_LanguageModel):
         content = [k for k, special in enumerate(probe["special_tokens_mask"]) if not special]
         ids = torch.tensor(probe["input_ids"], device=self.device)
         self._before, self._after = ids[: content[0]], ids[content[-1] + 1 :]
+        self._logits = torch.compile(self._logits_at, dynamic=True) if compiled else self._logits_at
 
     @torch.inference_mode()
     def scores(self, states, sites):
         """Logits float32[B, n_tokens] at ``sites``, with the mask token there (§1 of the paper)."""
         states, sites = torch.as_tensor(states, device=self.device), torch.as_tensor(sites, device=self.device)
-        return torch.cat([self._scores(states[rows], sites[rows]) for rows in self._rows(states)])
+        parts = [self._scores(states[rows], sites[rows]) for rows in self._rows(states)]
+        return torch.cat(parts) if len(parts) > 1 else parts[0]
 
     def _scores(self, states, sites):
         size = len(states)
         ids = torch.cat([self._before.expand(size, -1), self._ids[states], self._after.expand(size, -1)], dim=1)
-        at = torch.arange(size, device=self.device), sites + len(self._before)
-        ids[at] = self.tokenizer.mask_token_id
-        hidden = self.network.base_model(input_ids=ids).last_hidden_state[at]  # (B, H): one site goes to the head
-        scores = HEADS[self.network.config.model_type](self.network, hidden)[:, self._ids]
+        positions = (sites + len(self._before))[:, None]
+        scores = self._logits(ids.scatter(1, positions, self.tokenizer.mask_token_id), positions)[:, self._ids]
         return scores if scores.dtype == torch.float64 else scores.float()
+
+    def _logits_at(self, ids, positions):
+        """Logits of the whole vocabulary at one position of each row: only that one goes through the head."""
+        return HEADS[self.network.config.model_type](self.network, hidden_at(self.network, ids, positions)[:, 0])
 
 
 class CausalLM(_LanguageModel):

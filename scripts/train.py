@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from tqdm.auto import tqdm
 
-from glauber_lib.models import EMBEDDED, bare_network, empty_network, is_stored, save_embedded
+from glauber_lib.models import EMBEDDED, bare_network, empty_network, hidden_at, is_stored, save_embedded
 
 LENGTHS = (5, 8, 12, 20, 20, 32, 48, 64, 80)  # tokens of a window, without its frame
 CLS, SEP, MASK = 101, 102, 103
@@ -78,25 +78,7 @@ def batch(windows, rng, tokens, rate, causal):
 
 def log_scores(network, ids, sites, causal):
     """Vocabulary scores (B, k, |V|) at `sites`; the last layer is evaluated there alone."""
-    heads = network.config.num_attention_heads
-    split = lambda x: x.unflatten(-1, (heads, -1)).transpose(1, 2)  # (B, heads, T, d)  # noqa: E731
-    length = ids.shape[1]
-    mask = None
-    if causal:
-        mask = torch.ones(length, length, dtype=torch.bool, device=ids.device).tril()[None, None]
-    hidden = network.bert.embeddings(ids)
-    *layers, last = network.bert.encoder.layer
-    for layer in layers:
-        hidden = layer(hidden, attention_mask=mask)
-    asked = hidden.gather(1, sites[..., None].expand(-1, -1, hidden.shape[-1]))  # (B, k, H)
-    attention = last.attention.self
-    if causal:
-        mask = (torch.arange(length, device=ids.device) <= sites[..., None])[:, None]  # (B, 1, k, T)
-    mixed = F.scaled_dot_product_attention(
-        split(attention.query(asked)), split(attention.key(hidden)), split(attention.value(hidden)), attn_mask=mask
-    )
-    mixed = last.attention.output(mixed.transpose(1, 2).flatten(2), asked)
-    return network.cls(last.output(last.intermediate(mixed), mixed))
+    return network.cls(hidden_at(network, ids, sites, causal=causal))
 
 
 def cross_entropy(network, ids, sites, answers, causal):

@@ -118,8 +118,8 @@ def test_scores_equal_the_plain_forward_of_the_network(masked_lm):
 
 def test_the_network_sees_the_tokenizer_s_frame_and_one_mask(masked_lm):
     seen = []
-    hook = masked_lm.network.base_model.register_forward_pre_hook(
-        lambda _, args, options: seen.append(options["input_ids"].clone()), with_kwargs=True
+    hook = masked_lm.network.get_input_embeddings().register_forward_pre_hook(
+        lambda _, arguments: seen.append(arguments[0].clone())
     )
     try:
         masked_lm.scores(masked_lm.tokens(TEXTS[0], n=8)[None], [3])
