@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glauber_lib import exact
-from glauber_lib import engine
 from glauber_lib.chains import Trace, run_chains
 from glauber_lib.engine import inverse_cdf, probabilities, uniforms
 from glauber_lib.models import TabularModel

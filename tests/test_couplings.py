@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glauber_lib import exact
-from glauber_lib.engine import probabilities, uniforms
 from glauber_lib.couplings import coalesce, maximal_coupling
+from glauber_lib.engine import probabilities, uniforms
 from glauber_lib.models import IsingModel, all_states
 
 LAWS = {
