@@ -1,4 +1,4 @@
-# make paper · make test · make lab · make html · make models · make clean
+# make paper · make test · make lab · make html · make bench · make models · make clean
 PYTHON ?= python3
 PROFILE ?= mini
 NOTEBOOK ?=
@@ -6,7 +6,7 @@ BUILD ?= build/models
 PY := .venv/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help paper test lab html models readme clean
+.PHONY: help paper test lab html bench models readme clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -28,6 +28,9 @@ lab: .venv/lab  ## JupyterLab on the notebooks, each paired with its .py
 
 html: .venv/lab paper  ## the executed notebooks as HTML, under build/html
 	$(PY) -m nbconvert --to html --output-dir build/html build/$(PROFILE)/*.ipynb
+
+bench: .venv/installed  ## how fast the engine is here, into build/bench.json and docs/benchmarks.md (ten minutes)
+	$(PY) scripts/bench.py
 
 models: .venv/installed  ## fetch the corpora and train the embedded models again (hours without a GPU)
 	PYTHONPATH=scripts $(PY) scripts/corpus_registry.py --out $(BUILD)/corpus --work $(BUILD)/packages

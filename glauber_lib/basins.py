@@ -1,7 +1,5 @@
 r"""Where the chain goes: sentence embeddings, semantic drift, topics and traps (paper §6.2, App. B, C)."""
 
-from collections import Counter
-
 import numpy as np
 import pandas as pd
 from sentence_transformers import SentenceTransformer
@@ -154,16 +152,21 @@ def still_runs(vectors, steps, *, window=300, threshold=0.12):
     return [(int(steps[a]), int(steps[b - 1] + window)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 
 
-def modal_state(trace, row, first, last):
-    """The state in which chain `row` spends most of the steps ``first .. last``, and their share."""
-    states, entered, durations = trace.visits(row)
-    inside = np.minimum(entered + durations, last) - np.maximum(entered, first)
-    spent = Counter()
-    for state, steps in zip(states, inside, strict=True):
-        if steps > 0:
-            spent[tuple(state.tolist())] += int(steps)
-    state, steps = spent.most_common(1)[0]
-    return np.array(state), steps / max(1, last - first)
+def modal_state(visits, first, last):
+    """The state in which a chain spends most of the steps ``first .. last``, and its share of them.
+
+    Parameters
+    ----------
+    visits : (ndarray, ndarray, ndarray)
+        From `Trace.visits`.
+    first, last : int
+    """
+    states, entered, durations = visits
+    a, b = np.searchsorted(entered, [first, last], side="right") - 1
+    inside = np.minimum(entered + durations, last)[a : b + 1] - np.maximum(entered, first)[a : b + 1]
+    distinct, index = np.unique(states[a : b + 1], axis=0, return_inverse=True)
+    spent = np.bincount(index.ravel(), weights=inside)
+    return distinct[spent.argmax()], spent.max() / max(1, last - first)
 
 
 def survey_traps(model, trace, embedder, *, stride=25, window=300, threshold=0.12):
@@ -193,12 +196,11 @@ def survey_traps(model, trace, embedder, *, stride=25, window=300, threshold=0.1
     states = trace.states(steps)  # (K, B, n)
     rows = []
     for chain in range(states.shape[1]):
-        vectors = embed_states(model, embedder, states[:, chain])
+        vectors, visits = embed_states(model, embedder, states[:, chain]), trace.visits(chain)
         for first, last in still_runs(vectors, steps, window=window, threshold=threshold):
-            state, share = modal_state(trace, chain, first, last)
+            state, share = modal_state(visits, first, last)
             gaps = score_gaps(model, state)
             temperature = trace.temperature[chain]
-            visited, _, durations = trace.visits(chain)
             rows.append(
                 {
                     "chain": chain, "temperature": temperature, "start": first,
@@ -208,7 +210,7 @@ def survey_traps(model, trace, embedder, *, stride=25, window=300, threshold=0.1
                     "type": "perfect" if gaps.min() > 0 else "approximate",
                     "escape": escape_probability(model, state, temperature),
                     "bound": escape_bound(gaps.min(), temperature, model.n_tokens),
-                    "holding": int(durations[(visited == state).all(1)].max()),
+                    "holding": int(visits[2][(visits[0] == state).all(1)].max()),
                 }
             )  # fmt: skip
     columns = ["chain", "temperature", "start", "duration", "censored", "text", "share", "mean_gap", "min_gap", "type",

@@ -44,7 +44,7 @@ from glauber_lib.chains import run_chains
 from glauber_lib.crossover import median_survival
 from glauber_lib.incompatibility import above, bootstrap_interval
 from glauber_lib.paper import Run, load_passages
-from glauber_lib.plotting import COLORS, band, reference_line, trajectory
+from glauber_lib.plotting import COLORS, band, trajectory
 
 run = Run("04_basins", profile)
 passages = load_passages()
@@ -162,8 +162,8 @@ for topic, color in zip(topics, COLORS, strict=False):
     band(axes[0], times, scores[run["model"]][:, mine, politics].T, label=topic, color=color)
     band(axes[1], times, scores[run["model"]][:, mine, scorer.labels.index(topic)].T, label=topic, color=color)
 for axis, title in zip(axes, ("politics score", "score of the seed's own topic"), strict=True):
-    reference_line(axis, baseline, "baseline 1/9")
-    axis.set(xlabel="step", ylabel="score", title=f"{title}, τ = {run['temperature']:g}, n = {n}")
+    axis.axhline(baseline, color="0.3", linestyle="--", linewidth=1, label="baseline 1/9")
+    axis.set(xlabel="step", ylabel="score, mean with its 95% band", title=f"{title}, τ = {run['temperature']:g}, n = {n}")
     axis.set_ylim(0, None)
 axes[1].legend(title=f"seed topic ({run['seeds']} chains each)", loc="upper left", bbox_to_anchor=(1.0, 1.0))
 run.save_figure(figure, "basins-topics")
@@ -277,6 +277,7 @@ pd.DataFrame({"step": look, "text": model.texts(trace.states(look)[:, shown[0]])
 
 # %% [markdown]
 # ## Traps (Table 5)
+# Below the crossover the engine computes only what a chain has not seen: these chains take a fraction of a model call per step.
 # A trap is a maximal run of 300-step windows whose mean cosine drift stays under 0.12; its representative is the state
 # held longest. Perfect: every token is the argmax of its conditional. Published: 17 traps in 30 chains of
 # 10,000 steps, mean duration 671, 4 of them perfect. The threshold was chosen for the published embedder; to see what it means in
@@ -304,6 +305,8 @@ published5 = pd.DataFrame(
     columns=["text", "duration", "mean_gap", "min_gap", "type"],
 )
 columns = ["text", "duration", "censored", "type", "mean_gap", "min_gap", "share", "escape", "bound", "holding"]
+calls = trap_trace.model_calls / (run["trap_chains"] * run["trap_steps"])
+print(f"{calls:.2f} model calls per step at τ = {run['trap_temperature']:g}")
 run.save_table(pd.concat([traps[columns].head(15), published5], ignore_index=True), "table5-traps")
 
 # %%

@@ -148,11 +148,11 @@ def written_trace(moves, *, n_steps, initial, temperature=0.5):
 def test_modal_state_is_where_most_of_the_period_is_spent():
     trace = written_trace([(9, 0, 1), (39, 1, 1), (44, 1, 0), (89, 0, 0)], n_steps=100, initial=[0, 0])
     # 00 for 10 steps, 10 for 30, 11 for 5, 10 again for 45, 00 for 10
-    state, share = modal_state(trace, 0, 0, 100)
+    state, share = modal_state(trace.visits(0), 0, 100)
     assert state.tolist() == [1, 0] and share == pytest.approx(0.75)
-    state, share = modal_state(trace, 0, 0, 18)
+    state, share = modal_state(trace.visits(0), 0, 18)
     assert state.tolist() == [0, 0] and share == pytest.approx(10 / 18)
-    state, share = modal_state(trace, 0, 38, 46)
+    state, share = modal_state(trace.visits(0), 38, 46)
     assert state.tolist() == [1, 1] and share == pytest.approx(5 / 8)
 
 
