@@ -24,7 +24,7 @@ from glauber_lib.models import (
 
 # Pinned answers of the final embedded weights: name -> (best token at the site, its log-probability), for the causal
 # model given what stands to the left.
-CANARY = {"minilm-6l": ("of", -0.0954380), "minilm-3l": ("of", -0.0472125), "gpt-mini": ("city", -1.3268037)}
+CANARY = {"minilm-6l": ("of", -0.0810645), "minilm-3l": ("of", -0.0472125), "gpt-mini": ("city", -1.3268037)}
 CANARY_TEXT, CANARY_SITE = "the capital of france is paris .", 2
 
 
