@@ -110,20 +110,18 @@ def measure_calls(model, states, n_steps):
     rows = []
     for temperature in tqdm((0.1, 0.3, 0.5, 1.0), desc="calls", leave=False):
         memories = {"nothing": 0, "present": states.size * row, "default": None}
-        steps = n_steps if temperature < 1 else n_steps // 10
         made = {
-            k: run_chains(model, states, n_steps=steps, temperature=temperature, memory=m) for k, m in memories.items()
+            k: run_chains(model, states, n_steps=n_steps, temperature=temperature, memory=m) for k, m in memories.items()
         }
         needed = calls_needed(made["default"])
         ratios = {name: trace.model_calls / needed for name, trace in made.items()}
-        rows.append({"temperature": temperature, "needed per chain-step": needed / states.shape[0] / steps, **ratios})
+        rows.append({"temperature": temperature, "needed per chain-step": needed / len(states) / n_steps, **ratios})
     return rows
 
 
 def deep_states(model, states, temperature):
     """States the chains have fallen into after long cold runs, deepest first, with their exact escape probability."""
-    final = run_chains(model, states, n_steps=10**6, temperature=temperature, holding="geometric",
-                       progress="looking for traps").final  # fmt: skip
+    final = run_chains(model, states, n_steps=3_000, temperature=temperature, progress="looking for traps").final
     escape = np.array([escape_probability(model, x, temperature) for x in tqdm(final, desc="escape", leave=False)])
     order = np.argsort(escape)
     return final[order], escape[order]
@@ -141,9 +139,9 @@ def measure_traps(model, states, temperature, plain):
         "mean holding time, least": 1 / escape[escape <= 1e-3].max(), "chain-steps/s": speed, "ratio": speed / plain,
         "calls per chain-step": trace.model_calls / (CHAINS * n_steps),
     }  # fmt: skip
-    # one chain that hops around the shallowest of them: calls in each doubling of the run
+    # one chain that hops around the shallowest of them: calls in the parts of the run
     hop = found[np.searchsorted(escape, 3e-3) - 1][None]
-    lengths = [1_000 * 2**k for k in range(7)]
+    lengths = [1_000, 4_000, 16_000]
     calls = [run_chains(model, hop, n_steps=n, temperature=temperature).model_calls for n in lengths]
     out["calls per step, by steps done"] = {
         f"{a}-{b}": (q - p) / (b - a) for a, b, p, q in zip([0, *lengths], lengths, [0, *calls], calls, strict=False)
@@ -275,8 +273,8 @@ def main():
         compiled.scores(states, np.zeros(CHAINS, int)), compiled.scores(states[1:], np.zeros(CHAINS - 1, int))
         result["compiled"] = measure_hot(compiled, states, options.repeats, 8192 if cuda else 2048)
     result["tabular"] = measure_tabular()
-    result["calls"] = measure_calls(model, states, 400)
-    result["traps"] = measure_traps(model, states, options.trap_temperature, result["hot"]["plain loop, chain-steps/s"])
+    result["calls"] = measure_calls(model, states[:16], 200)
+    result["traps"] = measure_traps(model, states[:32], options.trap_temperature, result["hot"]["plain loop, chain-steps/s"])
     result["scaling"] = measure_scaling(model, passages)
     for path, text in ((options.out, json.dumps(result, indent=1, default=float) + "\n"), (options.page, page(result))):
         path.parent.mkdir(parents=True, exist_ok=True)

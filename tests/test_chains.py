@@ -19,17 +19,19 @@ MOVES = ("step", "chain", "site", "old", "new")
 
 
 class Watched:
-    """A model that counts its calls and raises `error` at call number `at`; nothing is remembered unless asked for."""
+    """A model that notes what it is asked and raises `error` at call number `at`; it wants nothing remembered."""
 
     memory = 0
 
     def __init__(self, model, *, at=None, error=KeyboardInterrupt):
-        self.model, self.n_tokens, self.at, self.error, self.calls = model, model.n_tokens, at, error, 0
+        self.model, self.n_tokens, self.at, self.error = model, model.n_tokens, at, error
+        self.calls, self.asked = 0, []
 
     def scores(self, states, sites):
         self.calls += 1
         if self.calls == self.at:
             raise self.error
+        self.asked.append(states.copy())
         return self.model.scores(states, sites)
 
 
@@ -193,10 +195,13 @@ def experiments(draw):
     return model, draw(st.lists(st.integers(0, n_tokens - 1), min_size=n, max_size=n)), settings
 
 
-@given(experiments(), st.integers(0, 400), st.integers(0, 50))
-def test_the_path_is_that_of_the_plain_loop(experiment, n_steps, chain):
+memories = st.sampled_from([0, 100, 1_000, 3_000, 10**7])  # bytes: nothing, no row, a few, some, all
+
+
+@given(experiments(), st.integers(0, 400), st.integers(0, 50), memories)
+def test_the_path_is_that_of_the_plain_loop(experiment, n_steps, chain, memory):
     model, state, options = experiment
-    trace = run_chains(model, [state], n_steps=n_steps, chains=[chain], **options)
+    trace = run_chains(model, [state], n_steps=n_steps, chains=[chain], memory=memory, **options)
     assert moves_of(trace, 0) == plain_moves(model, state, n_steps=n_steps, chain=chain, **options)
 
 
@@ -221,18 +226,24 @@ def test_what_is_known_is_not_asked_again():
     assert len(trace.step) == 0
 
 
-@given(experiments(), st.integers(1, 3), st.integers(1, 270), st.integers(0, 270))
-@settings(max_examples=15)
-def test_a_chain_does_not_depend_on_its_company_its_place_or_a_resumption(experiment, place, before, after):
+@given(
+    experiments(), st.sampled_from(["path", "geometric"]), st.integers(1, 3), st.integers(1, 270), st.integers(0, 270),
+    memories,
+)  # fmt: skip
+@settings(max_examples=25)
+def test_a_chain_does_not_depend_on_its_company_its_place_or_a_resumption(
+    experiment, holding, place, before, after, memory
+):
     model, state, options = experiment
+    options["holding"] = holding
     alone = run_chains(model, [state], n_steps=before + after, chains=[9], **options)
     company = [state] * 4
     chains = [1, 2, 3, 4]
     chains[place] = 9
     crowd = run_chains(model, company, n_steps=before + after, chains=chains, **options)
     assert moves_of(crowd, place) == moves_of(alone, 0)
-    half = run_chains(model, [state], n_steps=before, chains=[9], **options)
-    whole = run_chains(model, None, n_steps=after, resume=half)
+    half = run_chains(model, [state], n_steps=before, chains=[9], memory=memory, **options)
+    whole = run_chains(model, None, n_steps=after, resume=half, memory=memory)
     assert moves_of(whole) == moves_of(alone)
     assert whole.n_steps == before + after
     np.testing.assert_array_equal(whole.final, alone.final)
@@ -351,12 +362,13 @@ def test_bad_input_is_refused_before_any_model_call(options, message):
     assert watched.calls == 0
 
 
+@pytest.mark.parametrize("holding", ["path", "geometric"])
 @pytest.mark.parametrize("call", [1, 2, 40, 300])
-def test_an_interrupted_run_is_resumed_on_the_path_of_an_uninterrupted_one(call):
+def test_an_interrupted_run_is_resumed_on_the_path_of_an_uninterrupted_one(call, holding):
     model, states = random_table(3, 3), np.zeros((2, 3), int)
-    whole = run_chains(model, states, n_steps=3 * 256, seed=8)
+    whole = run_chains(model, states, n_steps=400, seed=8, holding=holding)
     watched = Watched(model, at=call)
-    part = run_chains(watched, states, n_steps=3 * 256, seed=8)
+    part = run_chains(watched, states, n_steps=400, seed=8, holding=holding)
     assert part.n_steps < whole.n_steps and watched.calls == call and not part.complete
     assert part.n_steps >= call // 2 - 4  # hot chains move at nearly every step, and their clocks keep close
     assert moves_of(part) == [move for move in moves_of(whole) if move[0] < part.n_steps]
@@ -365,8 +377,9 @@ def test_an_interrupted_run_is_resumed_on_the_path_of_an_uninterrupted_one(call)
     assert resumed.n_steps == whole.n_steps and resumed.complete and whole.complete
 
 
+@pytest.mark.parametrize("holding", ["path", "geometric"])
 @pytest.mark.parametrize("line", range(100, 1_500, 61))
-def test_a_run_may_be_interrupted_at_any_line(line):
+def test_a_run_may_be_interrupted_at_any_line(line, holding):
     model, states, lines = random_table(3, 3), np.zeros((2, 3), int), iter(range(1, 10**6))
 
     def interrupt(frame, event, _):  # as Ctrl-C would, at executed line number `line` of the engine
@@ -378,11 +391,11 @@ def test_a_run_may_be_interrupted_at_any_line(line):
     before = sys.gettrace()
     sys.settrace(interrupt)
     try:
-        part = run_chains(model, states, n_steps=300, seed=8)
+        part = run_chains(model, states, n_steps=150, seed=8, holding=holding)
     finally:
         sys.settrace(before)
     assert not part.complete
-    whole = run_chains(model, states, n_steps=300, seed=8)
+    whole = run_chains(model, states, n_steps=150, seed=8, holding=holding)
     resumed = run_chains(model, None, n_steps=whole.n_steps - part.n_steps, resume=part)
     assert moves_of(resumed) == moves_of(whole)
 

@@ -6,6 +6,7 @@ import torch
 from conftest import codes, fit, random_ising, random_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_chains import Watched, memories
 
 from glauber_lib import exact
 from glauber_lib.couplings import coalesce, maximal_coupling
@@ -93,15 +94,16 @@ def couples(draw):
     return model, draw(state), draw(state), {"temperature": draw(st.sampled_from([0.1, 0.5, 2.0])), "seed": seed}
 
 
-@given(couples(), st.integers(0, 300))
+@given(couples(), st.integers(0, 300), memories)
 @settings(max_examples=30)
-def test_a_coupled_pair_takes_the_path_of_the_plain_loop_whatever_its_company(couple, n_steps):
+def test_a_coupled_pair_takes_the_path_of_the_plain_loop_whatever_its_company(couple, n_steps, memory):
     model, x, y, options = couple
     path = plain_coupling(model, x, y, n_steps=n_steps, pair=1, **options)
     distance = (path[:, 0] != path[:, 1]).sum(1)
     met = np.flatnonzero(distance == 0)
     for place, pairs in ((0, [1]), (2, [7, 0, 1])):
-        run = coalesce(model, [x] * len(pairs), [y] * len(pairs), n_steps=n_steps, pairs=pairs, **options)
+        starts = [x] * len(pairs), [y] * len(pairs)
+        run = coalesce(model, *starts, n_steps=n_steps, pairs=pairs, memory=memory, **options)
         np.testing.assert_array_equal(run.hamming[:, place], distance)
         np.testing.assert_array_equal(run.final[:, place], path[-1])
         np.testing.assert_equal(run.time[place], met[0] if len(met) else np.nan)
@@ -139,6 +141,32 @@ def test_known_stays_save_model_calls():
     frozen_landscape = IsingModel(10 * (np.ones((3, 3)) - np.eye(3)))  # both ground states hold for ever
     run = coalesce(frozen_landscape, [[0, 0, 0]], [[1, 1, 1]], n_steps=1_000, temperature=0.5)
     assert run.model_calls == 2 * 3 and run.censored.all()
+
+
+def test_the_model_calls_of_a_pair_are_the_conditionals_it_asked_for():
+    starts = np.zeros((20, 3), int), np.full((20, 3), 2)
+    runs, asked = [], []
+    for memory in (0, 2_000, 10**7):
+        watched = Watched(random_table(3, 3))
+        runs.append(coalesce(watched, *starts, n_steps=40, temperature=0.5, memory=memory))
+        asked.append(sum(map(len, watched.asked)))
+    assert [run.model_calls for run in runs] == asked
+    assert asked[0] > asked[1] > asked[2] and asked[2] <= 3 * 3**2
+    for run in runs[1:]:
+        np.testing.assert_array_equal(run.hamming, runs[0].hamming)
+        np.testing.assert_array_equal(run.final, runs[0].final)
+
+
+@pytest.mark.parametrize("call", [1, 2, 10, 25])
+def test_what_an_interrupted_run_returns_is_the_beginning_of_the_whole_one(call):
+    model, starts = random_table(4, 3), (np.zeros((30, 4), int), np.full((30, 4), 2))
+    whole = coalesce(model, *starts, n_steps=60, seed=1)
+    part = coalesce(Watched(model, at=call), *starts, n_steps=60, seed=1)
+    assert part.n_steps < 60 and not part.complete and whole.complete
+    assert part.n_steps > 0 or call < 3
+    np.testing.assert_array_equal(part.hamming, whole.hamming[: part.n_steps + 1])
+    np.testing.assert_array_equal(part.time, np.where(whole.time <= part.n_steps, whole.time, np.nan))
+    np.testing.assert_array_equal(part.final, coalesce(model, *starts, n_steps=part.n_steps, seed=1).final)
 
 
 def test_free_spins_coalesce_like_a_coupon_collector():
