@@ -114,7 +114,7 @@ def spectral_gap(matrix):
 
 
 def reversibility_defect(matrix):
-    r"""Net flow that circulates in equilibrium, :math:`\tfrac12 \sum_{xy} |\pi_x P_{xy} - \pi_y P_{yx}|`; 0 if reversible."""
+    r"""Net flow in equilibrium, :math:`\tfrac12 \sum_{xy} |\pi_x P_{xy} - \pi_y P_{yx}|`: 0 in detailed balance."""
     flow = sp.diags(stationary_law(matrix)) @ matrix
     return float(abs(flow - flow.T).sum() / 2)
 
