@@ -142,6 +142,7 @@ def written_trace(moves, *, n_steps, initial, temperature=0.5):
         0,
         np.array([0]),
         np.zeros((1, len(initial)), bool),
+        np.array([-1]),
     )
 
 

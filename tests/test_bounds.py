@@ -281,7 +281,7 @@ def test_the_paper_s_lower_bound_is_below_the_mixing_time(temperature):
 def test_stays_are_observed_from_each_look_to_the_exit():
     # 00 for 12 steps, 10 for 13, 11 to the end
     moves = np.array([[11, 0, 0, 0, 1], [24, 0, 1, 0, 1]]).T
-    settings = (30, np.array([0.5]), 0, np.array([0]), np.zeros((1, 2), bool))
+    settings = (30, np.array([0.5]), 0, np.array([0]), np.zeros((1, 2), bool), np.array([-1]))
     trace = Trace(np.array([[0, 0]]), *moves, *settings)
     model = random_table(2, 2)
     stays = observed_stays(model, trace, every=5)  # looks at 0, 5, 10, | 15, 20, | 25
