@@ -1,5 +1,6 @@
 r"""Influence and fast mixing, margins and slow mixing (paper §5, App. A.1)."""
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -304,6 +305,7 @@ def observed_stays(model, trace, *, every):
         (steps from the look to the exit, or to the end of the run) and ``left`` (False: censored by the end).
     """
     looks = np.arange(0, trace.n_steps, every)
+    escape = functools.cache(lambda state, temperature: escape_probability(model, state, temperature))
     rows = []
     for chain, temperature in enumerate(trace.temperature):
         states, entered, durations = trace.visits(chain)
@@ -315,7 +317,7 @@ def observed_stays(model, trace, *, every):
                     "chain": chain,
                     "temperature": temperature,
                     "state": state,
-                    "escape": escape_probability(model, state, temperature),
+                    "escape": escape(state, temperature),
                     "exposure": int(entered[k] + durations[k] - look),
                     "left": k < len(entered) - 1,
                 }
