@@ -1,5 +1,6 @@
 r"""Influence and fast mixing, margins and slow mixing (paper §5, App. A.1)."""
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +21,8 @@ class Influence:
     Attributes
     ----------
     temperatures : ndarray, float64[K]
-    maximum : ndarray, float64[K, n, n]
-        Lower bound on :math:`c_{ij}(\tau)`, the supremum of the total variation.
+    by_context : ndarray, float64[C, K, n, n]
+        Largest total variation over the replacements tried, for each context.
     average : ndarray, float64[K, n, n]
         Mean total variation over the pairs tried.
     oscillation : ndarray, float64[n, n]
@@ -35,12 +36,17 @@ class Influence:
     """
 
     temperatures: np.ndarray
-    maximum: np.ndarray
+    by_context: np.ndarray
     average: np.ndarray
     oscillation: np.ndarray
     n_pairs: int
     excess: float
     points: pd.DataFrame
+
+    @property
+    def maximum(self):
+        r"""Lower bound float64[K, n, n] on :math:`c_{ij}(\tau)`, the supremum of the total variation."""
+        return self.by_context.max(0)
 
 
 def replacement_tokens(model, contexts, count, *, seed=0):
@@ -58,14 +64,17 @@ def replacement_tokens(model, contexts, count, *, seed=0):
     ndarray, int64[C, n, count]
     """
     contexts, rng = np.asarray(contexts), np.random.default_rng([seed, 3])
-    out = np.empty((*contexts.shape, count), dtype=np.int64)
-    for i, own in enumerate(contexts.T):
-        scores = model.scores(contexts, np.full(len(contexts), i)).clone()
-        scores[torch.arange(len(own)), torch.as_tensor(own)] = -torch.inf
-        out[:, i, : count // 2] = scores.topk(count // 2, dim=1).indices.cpu().numpy()
-        random = rng.integers(model.n_tokens - 1, size=(len(contexts), count - count // 2))
-        out[:, i, count // 2 :] = random + (random >= own[:, None])
-    return out
+    return np.stack([_replacements(model, contexts, i, count, rng) for i in range(contexts.shape[1])], axis=1)
+
+
+def _replacements(model, contexts, site, count, rng):
+    """Tokens int64[C, count] for one site: half the best predictions, half random, never the present one."""
+    own = contexts[:, site]
+    scores = model.scores(contexts, np.full(len(contexts), site)).clone()
+    scores[torch.arange(len(own)), torch.as_tensor(own)] = -torch.inf
+    best = scores.topk(count // 2, dim=1).indices.cpu().numpy()
+    random = rng.integers(model.n_tokens - 1, size=(len(contexts), count - count // 2))
+    return np.concatenate([best, random + (random >= own[:, None])], axis=1)
 
 
 def measure_influence(model, contexts, replacements, temperatures, *, progress=None):
@@ -90,8 +99,8 @@ def measure_influence(model, contexts, replacements, temperatures, *, progress=N
     temperatures = check_temperature(temperatures, np.shape(temperatures))
     n_contexts, n = contexts.shape
     n_new = replacements.shape[2]
-    maximum = np.zeros((len(temperatures), n, n))
-    total = np.zeros_like(maximum)
+    by_context = np.zeros((n_contexts, len(temperatures), n, n))
+    total = np.zeros((len(temperatures), n, n))
     oscillation = np.zeros((n, n))
     points = []
     pairs = [(context, j) for context in range(n_contexts) for j in range(n)]
@@ -107,14 +116,92 @@ def measure_influence(model, contexts, replacements, temperatures, *, progress=N
         for k, temperature in enumerate(temperatures):
             law = torch.softmax(scores / temperature, dim=-1)
             tv = 0.5 * (law[1:] - law[:1]).abs().sum(2).cpu().numpy()  # (R, n - 1)
-            maximum[k, others, j] = np.maximum(maximum[k, others, j], tv.max(0))
+            by_context[context, k, others, j] = tv.max(0)
             total[k, others, j] += tv.sum(0)
             points.append(pd.DataFrame({"temperature": temperature, "delta": delta.ravel(), "tv": tv.ravel()}))
     points = pd.concat(points, ignore_index=True)
     excess = float((points.tv - np.tanh(points.delta / (4 * points.temperature))).max())
     points = points.sample(min(20_000, len(points)), random_state=0).sort_index()
     n_pairs = n_contexts * n_new
-    return Influence(temperatures, maximum, total / n_pairs, oscillation, n_pairs, excess, points)
+    return Influence(temperatures, by_context, total / n_pairs, oscillation, n_pairs, excess, points)
+
+
+def column_influence(model, x, y, site, temperature):
+    r"""Influence of one site on all others, :math:`\sum_i TV(\pi_i(x), \pi_i(y))`, of B pairs that differ there.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    x, y : ndarray, int64[B, n]
+    site : int
+    temperature : float
+    """
+    size, n = x.shape
+    others = np.delete(np.arange(n), site)
+    scores = model.scores(np.repeat(np.concatenate([x, y]), n - 1, axis=0), np.tile(others, 2 * size))
+    law = torch.softmax(scores.double() / temperature, dim=-1).view(2, size, n - 1, -1)
+    return (0.5 * (law[0] - law[1]).abs().sum((1, 2))).cpu().numpy()
+
+
+def search_influence(
+    model, contexts, site, temperature=1.0, *, rounds, candidates=8, climb=True, seed=0, progress=None
+):
+    r"""Search for the pair of states at which a site's influence on all others is largest.
+
+    A lower bound on :math:`\max_{x,y} \sum_i TV`, and so on :math:`\alpha(\tau)`, that random pairs are far below.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    contexts : array_like, int[C, n]
+        States to start from.
+    site : int
+        The site at which the two states differ.
+    temperature : float
+    rounds, candidates : int
+        `candidates` pairs are evaluated in each round.
+    climb : bool
+        True: change one token at a time of a pair, at a random site (of both states, or of one at `site`), and keep
+        what is larger; start again where 2n rounds bring nothing. False: a random context and a random
+        replacement each time. Tokens are half the model's best predictions, half uniformly random, in both.
+    seed : int
+    progress : str, optional
+        Title of a progress bar.
+
+    Returns
+    -------
+    best : ndarray, float64[rounds]
+        Largest value found up to each round.
+    x, y : ndarray, int64[n]
+        The pair at which the last one is attained.
+    """
+    contexts, rng = np.asarray(contexts), np.random.default_rng([seed, site])
+    temperature = float(check_temperature(temperature))
+    found, values = (-np.inf,), []  # the best so far: value, x, y
+    top, stalled = None, 0  # where the climb is
+    for _ in tqdm(range(rounds), desc=progress, disable=progress is None, leave=False):
+        if top is None or not climb:
+            x = contexts[rng.integers(len(contexts), size=candidates)]
+            at, tokens = site, _replacements(model, x, site, 2, rng)[np.arange(candidates), np.arange(candidates) % 2]
+            y = x.copy()
+        else:
+            at = int(rng.integers(contexts.shape[1]))
+            tokens = _replacements(model, top[2][None], at, candidates, rng)[0]
+            x, y = (np.tile(state, (candidates, 1)) for state in top[1:])
+        y[:, at] = tokens
+        if at != site:
+            x[:, at] = tokens
+        value = column_influence(model, x, y, site, temperature)
+        k = value.argmax()
+        if top is None or value[k] > top[0]:
+            top, stalled = (value[k], x[k], y[k]), 0
+        else:
+            stalled += 1
+        found = max(found, (value[k], x[k], y[k]), key=lambda pair: pair[0])
+        values.append(found[0])
+        if stalled == 2 * contexts.shape[1]:
+            top, stalled = None, 0
+    return np.array(values), *found[1:]
 
 
 def contraction_norms(matrix):
@@ -218,6 +305,7 @@ def observed_stays(model, trace, *, every):
         (steps from the look to the exit, or to the end of the run) and ``left`` (False: censored by the end).
     """
     looks = np.arange(0, trace.n_steps, every)
+    escape = functools.cache(lambda state, temperature: escape_probability(model, state, temperature))
     rows = []
     for chain, temperature in enumerate(trace.temperature):
         states, entered, durations = trace.visits(chain)
@@ -229,7 +317,7 @@ def observed_stays(model, trace, *, every):
                     "chain": chain,
                     "temperature": temperature,
                     "state": state,
-                    "escape": escape_probability(model, state, temperature),
+                    "escape": escape(state, temperature),
                     "exposure": int(entered[k] + durations[k] - look),
                     "left": k < len(entered) - 1,
                 }
@@ -335,3 +423,30 @@ def token_drift(model, states, token, temperatures):
             "up": up.ravel(), "down": down.ravel(), "drift": (up - down).ravel(),
         }
     )  # fmt: skip
+
+
+def scan_drift(model, states, tokens, count, temperatures, *, seed=0, progress=None):
+    """Drift of every token of a list, each from states that hold it at `count` sites.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    states : array_like, int[B, n]
+        What stands at the other sites.
+    tokens : sequence of int
+    count : int
+    temperatures : array_like, float[K]
+    seed : int
+    progress : str, optional
+        Title of a progress bar.
+
+    Returns
+    -------
+    DataFrame
+        Rows of `token_drift` with a column ``token``.
+    """
+    parts = [
+        token_drift(model, states_with_count(states, token, count, seed=seed), token, temperatures).assign(token=token)
+        for token in tqdm(tokens, desc=progress, disable=progress is None, leave=False)
+    ]
+    return pd.concat(parts, ignore_index=True)

@@ -1,13 +1,28 @@
 r"""The exact laboratory: everything about the chain of a small system, by linear algebra.
 
-States are numbered by their base-V code (`models.all_states`).
+Any conditional model can be asked, a language model through `models.RestrictedModel`; `tabulate` asks it once for all
+temperatures. States are numbered by their base-V code (`models.all_states`).
 """
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.stats import spearmanr
 
 from glauber_lib.engine import check_temperature, probabilities
-from glauber_lib.models import all_states
+from glauber_lib.models import TabularModel, all_states
+
+DENSE = 4_096  # states up to which full matrices are used
+
+
+def tabulate(model, n_sites):
+    """All scores of a small system as a `TabularModel`: each conditional is asked once."""
+    n_tokens = model.n_tokens
+    rest = all_states(n_tokens, n_sites - 1) if n_sites > 1 else np.zeros((1, 0), dtype=np.int64)
+    table = []
+    for i in range(n_sites):
+        scores = model.scores(np.insert(rest, i, 0, axis=1), np.full(len(rest), i)).cpu().numpy()
+        table.append(np.moveaxis(scores.reshape((n_tokens,) * n_sites), -1, i))
+    return TabularModel(np.stack(table))
 
 
 def conditionals(model, n_sites, temperature=1.0):
@@ -36,23 +51,72 @@ def transition_matrix(model, n_sites, temperature=1.0):
 
 
 def stationary_law(matrix):
-    """The stationary law of an irreducible chain, by one linear solve."""
+    """The stationary law of an irreducible chain: one linear solve, by Arnoldi iteration for more than `DENSE` states.
+
+    Raises
+    ------
+    ValueError
+        If the answer is not stationary to 1e-8, as happens where the chain is all but reducible.
+    """
     size = matrix.shape[0]
-    system = (matrix.T - sp.identity(size)).tolil()
-    system[-1] = 1.0
-    law = sp.linalg.spsolve(system.tocsc(), np.eye(size)[-1])
-    return law / law.sum()
+    if size <= DENSE:
+        system = np.asarray((matrix.T - sp.identity(size)).todense())
+        system[-1] = 1.0
+        law = np.linalg.solve(system, np.eye(size)[-1])
+    else:
+        _, vectors = sp.linalg.eigs(matrix.T.tocsr(), k=1, sigma=None, which="LM", v0=np.ones(size))
+        law = np.abs(vectors[:, 0].real)
+    law = np.maximum(law, 0) / np.maximum(law, 0).sum()
+    if not np.abs(law @ matrix - law).sum() < 1e-8:
+        raise ValueError("no stationary law found to 1e-8: the chain is all but reducible, take a higher temperature")
+    return law
 
 
-def mixing_time(matrix, epsilon=0.25, limit=100_000):
-    r"""Smallest t with :math:`\max_x \mathrm{TV}(P^t(x, \cdot), \pi) \le \epsilon`; ValueError past `limit`."""
+def mixing_time(matrix, epsilon=0.25, limit=2**40):
+    r"""Smallest t with :math:`\max_x \mathrm{TV}(P^t(x, \cdot), \pi) \le \epsilon`, by repeated squaring.
+
+    Raises
+    ------
+    ValueError
+        Past `limit`, or for more than `DENSE` states.
+    """
+    size = matrix.shape[0]
+    if size > DENSE:
+        raise ValueError(f"the mixing time needs full matrices: at most {DENSE} states, got {size}")
     law = stationary_law(matrix)
-    rows = np.eye(matrix.shape[0])
-    for t in range(limit):
-        if 0.5 * np.abs(rows - law).sum(1).max() <= epsilon:
-            return t
-        rows = rows @ matrix
-    raise ValueError(f"not mixed to {epsilon} within {limit} steps")
+    far = lambda rows: 0.5 * np.abs(rows - law).sum(1).max() > epsilon  # noqa: E731
+    now = np.eye(size)
+    if not far(now):
+        return 0
+    powers = [np.asarray(matrix.todense())]  # P^(2^k), all of them too far from the law but the last
+    while far(powers[-1]):
+        if 2 ** len(powers) > 2 * limit:
+            raise ValueError(f"not mixed to {epsilon} within {limit} steps")
+        square = powers[-1] @ powers[-1]
+        powers.append(square / square.sum(1, keepdims=True))
+    steps = 0
+    for k, power in reversed(list(enumerate(powers))):  # the distance never grows: the largest t that is still too far
+        ahead = now @ power
+        if far(ahead):
+            now, steps = ahead, steps + 2**k
+    if steps + 1 > limit:
+        raise ValueError(f"not mixed to {epsilon} within {limit} steps")
+    return steps + 1
+
+
+def spectral_gap(matrix):
+    """One minus the second largest modulus of an eigenvalue."""
+    if matrix.shape[0] <= DENSE // 2:
+        moduli = np.abs(np.linalg.eigvals(np.asarray(matrix.todense())))
+    else:
+        moduli = np.abs(sp.linalg.eigs(matrix, k=2, which="LM", return_eigenvectors=False))
+    return float(1 - np.sort(moduli)[-2])
+
+
+def reversibility_defect(matrix):
+    r"""Net flow in equilibrium, :math:`\tfrac12 \sum_{xy} |\pi_x P_{xy} - \pi_y P_{yx}|`: 0 in detailed balance."""
+    flow = sp.diags(stationary_law(matrix)) @ matrix
+    return float(abs(flow - flow.T).sum() / 2)
 
 
 def escape_times(matrix, basin):
@@ -79,3 +143,81 @@ def conductance(matrix, basin):
     inside[basin] = True
     out = np.asarray(matrix.tocsr()[:, ~inside].sum(1)).ravel()
     return float((law * out)[inside].sum() / law[inside].sum())
+
+
+# Both theorems without sampling ----------------------------------------------------------------------------------
+
+
+def _pairs(values, n_tokens, n_sites, j):
+    """Differences of ``values`` [S, V] between all states that differ only at site j, float64[pairs, V]."""
+    blocks = values.reshape(n_tokens**j, n_tokens, -1, values.shape[1])
+    first, second = np.triu_indices(n_tokens, 1)
+    return (blocks[:, first] - blocks[:, second]).reshape(-1, values.shape[1])
+
+
+def influence(model, n_sites, temperature=1.0):
+    r"""The influence matrix :math:`c_{ij}(\tau)` itself, float64[n, n]: the supremum over all pairs of states."""
+    out = np.zeros((n_sites, n_sites))
+    for i, law in enumerate(conditionals(model, n_sites, temperature)):
+        for j in set(range(n_sites)) - {i}:
+            out[i, j] = 0.5 * np.abs(_pairs(law, model.n_tokens, n_sites, j)).sum(1).max()
+    return out
+
+
+def oscillation(model, n_sites):
+    r"""The oscillation :math:`\delta_{ij}` of score differences itself, float64[n, n]: the supremum over all pairs."""
+    states = all_states(model.n_tokens, n_sites)
+    out = np.zeros((n_sites, n_sites))
+    for i in range(n_sites):
+        scores = model.scores(states, np.full(len(states), i)).double().cpu().numpy()
+        for j in set(range(n_sites)) - {i}:
+            out[i, j] = np.ptp(_pairs(scores, model.n_tokens, n_sites, j), axis=1).max()
+    return out
+
+
+def margin(model, basin):
+    r"""Uniform local margin :math:`\gamma` of a set of states (paper §5.3).
+
+    The least gap between the score of the present token and the best other one, over all states of the set and all
+    sites at which some change leaves the set. Not positive: the theorem on slow mixing does not apply.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    basin : array_like, int[K, n]
+        The states of the set.
+    """
+    basin = np.asarray(basin)
+    members, gamma = {tuple(x) for x in basin.tolist()}, np.inf
+    for i in range(basin.shape[1]):
+        scores = model.scores(basin, np.full(len(basin), i)).double().cpu().numpy()
+        for x, row in zip(basin, scores, strict=True):
+            inside = [tuple(np.concatenate([x[:i], [v], x[i + 1 :]]).tolist()) in members for v in range(len(row))]
+            if not all(inside):
+                gamma = min(gamma, row[x[i]] - np.delete(row, x[i]).max())
+    return float(gamma)
+
+
+# Stationary law and pseudo-likelihood ---------------------------------------------------------------------------
+
+
+def pseudo_likelihood(model, n_sites, temperature=1.0):
+    r"""The law with weights :math:`\prod_i \pi_i(x_i \mid x_{-i})`, float64[V**n], normalised over the small system."""
+    states = all_states(model.n_tokens, n_sites)
+    logs = np.zeros(len(states))
+    for i, law in enumerate(conditionals(model, n_sites, temperature)):
+        logs += np.log(np.maximum(law[np.arange(len(states)), states[:, i]], 1e-300))
+    weights = np.exp(logs - logs.max())
+    return weights / weights.sum()
+
+
+def compare_laws(p, q):
+    """Total variation, both Kullback–Leibler divergences (nats) and Spearman's rank correlation of two laws."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        divergence = lambda a, b: float(np.where(a > 0, a * np.log(a / b), 0.0).sum())  # noqa: E731
+        return {
+            "TV": float(0.5 * np.abs(p - q).sum()),
+            "KL(p‖q)": divergence(p, q),
+            "KL(q‖p)": divergence(q, p),
+            "rank correlation": float(spearmanr(p, q).statistic),
+        }

@@ -174,6 +174,43 @@ class IsingModel:
         return torch.stack([-local, local], dim=1)
 
 
+class RestrictedModel:
+    """A language model on a few sites of a template with a few tokens: a system small enough to list (`exact`).
+
+    Parameters
+    ----------
+    model : MaskedLM
+    template : array_like, int[m]
+        A state of `model`; what stands at the other sites never changes.
+    sites : array_like, int[n]
+        The sites that are free.
+    tokens : array_like, int[V]
+        Tokens they may hold; the conditionals are normalised over these.
+    """
+
+    def __init__(self, model, template, sites, tokens):
+        self.model, self.template = model, np.asarray(template)
+        self.sites, self.tokens = np.asarray(sites), np.asarray(tokens)
+        if len(set(self.sites.tolist())) < len(self.sites) or len(set(self.tokens.tolist())) < len(self.tokens):
+            raise ValueError(f"sites and tokens must be distinct, got {self.sites.tolist()}, {self.tokens.tolist()}")
+        self.n_sites, self.n_tokens, self.device = len(self.sites), len(self.tokens), model.device
+
+    @property
+    def cache_key(self):
+        """What cached results depend on."""
+        return ["RestrictedModel", self.model.cache_key, self.template, self.sites, self.tokens]
+
+    def fill(self, states):
+        """States int[B, n] of the small system as states int[B, m] of the language model."""
+        full = np.tile(self.template, (len(states), 1))
+        full[:, self.sites] = self.tokens[np.asarray(states)]
+        return full
+
+    def scores(self, states, sites):
+        """See `ConditionalModel.scores`."""
+        return self.model.scores(self.fill(states), self.sites[np.asarray(sites)])[:, torch.as_tensor(self.tokens)]
+
+
 class _LanguageModel:
     """What masked and causal language models share: vocabulary, frame, text and batching."""
 

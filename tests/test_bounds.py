@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from glauber_lib import exact
 from glauber_lib.bounds import (
     calibrate_stays,
+    column_influence,
     contraction_bound,
     contraction_norms,
     escape_bound,
@@ -20,7 +21,9 @@ from glauber_lib.bounds import (
     observed_stays,
     poisson_interval,
     replacement_tokens,
+    scan_drift,
     score_gaps,
+    search_influence,
     states_with_count,
     sufficient_temperature,
     threshold,
@@ -127,6 +130,46 @@ def test_replacements_are_the_best_predictions_and_random_tokens_but_never_the_o
     for k, i in np.ndindex(3, 2):
         others = np.arange(5) != contexts[k, i]
         assert fit(np.bincount(many[k, :, i], minlength=5), others / 4) > 1e-3
+
+
+@pytest.mark.parametrize("climb", [True, False])
+@pytest.mark.parametrize("temperature", [0.5, 2.0])
+def test_a_search_finds_the_supremum_of_a_small_system_and_never_passes_it(climb, temperature):
+    model, contexts = random_table(3, 3, seed=4), all_states(3, 3)
+    states = all_states(3, 3)
+    for site in range(3):
+        exact_best = max(
+            column_influence(model, x[None], y[None], site, temperature)[0]
+            for x in states
+            for y in states
+            if (np.flatnonzero(x != y) == [site]).all() and (x != y).any()
+        )
+        best, x, y = search_influence(
+            model, contexts, site, temperature, rounds=120, candidates=4, climb=climb, seed=1
+        )
+        assert (np.diff(best) >= 0).all() and len(best) == 120
+        assert column_influence(model, x[None], y[None], site, temperature)[0] == pytest.approx(best[-1])
+        assert (x != y).sum() == 1 and x[site] != y[site]
+        if climb:
+            assert best[-1] == pytest.approx(exact_best)
+        else:
+            assert best[-1] <= exact_best + 1e-12
+
+
+def test_a_column_of_influence_is_the_sum_over_the_other_sites():
+    model, x, y = random_table(3, 3), np.array([[0, 1, 2]]), np.array([[0, 2, 2]])
+    influence = measure_influence(model, x, np.full((1, 3, 1), 2), [0.7])  # at site 2 nothing changes
+    assert column_influence(model, x, y, 1, 0.7)[0] == pytest.approx(influence.maximum[0, :, 1].sum())
+
+
+def test_the_maximum_is_taken_over_contexts():
+    model, contexts = random_table(3, 3), all_states(3, 3)[:5]
+    others = (contexts[..., None] + 1) % 3
+    whole = measure_influence(model, contexts, others, [0.5, 1.0])
+    for k in range(5):
+        alone = measure_influence(model, contexts[[k]], others[[k]], [0.5, 1.0])
+        np.testing.assert_allclose(whole.by_context[k], alone.maximum, atol=1e-15)
+    np.testing.assert_array_equal(whole.maximum, whole.by_context.max(0))
 
 
 # Contraction -------------------------------------------------------------------------------------------------------
@@ -325,3 +368,12 @@ def test_states_with_count_spreads_the_token_over_all_sites_and_leaves_its_input
 def test_an_impossible_count_is_refused():
     with pytest.raises(ValueError, match=r"count must lie in 0\.\.3, got 4"):
         states_with_count([[0, 1, 1]], 0, 4)
+
+
+def test_a_scan_is_the_drift_of_each_token():
+    model, states = random_table(4, 3), all_states(3, 4)[::7]
+    scan = scan_drift(model, states, [2, 0], 2, [0.5, 1.0], seed=3)
+    for token in (0, 2):
+        alone = token_drift(model, states_with_count(states, token, 2, seed=3), token, [0.5, 1.0])
+        pd.testing.assert_frame_equal(scan[scan.token == token].drop(columns="token").reset_index(drop=True), alone)
+        assert (alone["count"] == 2).all()

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import scipy.special
 from conftest import random_ising, random_joint, random_table
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glauber_lib import exact
-from glauber_lib.models import IsingModel, TabularModel, all_states
+from glauber_lib.bounds import contraction_bound, contraction_norms, escape_bound, mixing_lower_bound
+from glauber_lib.models import IsingModel, RestrictedModel, TabularModel, all_states
 
 temperatures = st.sampled_from([0.2, 1.0, 5.0])
 
@@ -133,3 +134,189 @@ def test_a_temperature_that_is_not_positive_is_refused():
     for temperature in (0, -1, np.nan, np.inf):
         with pytest.raises(ValueError, match="temperature must be > 0"):
             exact.transition_matrix(random_table(2, 2), 2, temperature)
+
+
+# The theorems of the paper's section 5 on small systems ------------------------------------------------------------
+
+
+@st.composite
+def systems(draw):
+    """A small model, its number of sites, a temperature."""
+    seed, temperature = draw(st.integers(0, 2**32)), draw(st.sampled_from([0.3, 0.7, 1.0, 2.0, 6.0]))
+    if draw(st.booleans()):
+        n = draw(st.integers(2, 5))
+        return random_ising(n, seed=seed, strength=draw(st.sampled_from([0.1, 0.5]))), n, temperature
+    n, n_tokens = draw(st.sampled_from([(2, 2), (2, 3), (3, 2), (3, 3)]))
+    return random_table(n, n_tokens, seed=seed, spread=draw(st.sampled_from([0.1, 0.5, 1.5]))), n, temperature
+
+
+@st.composite
+def basins(draw):
+    """A small model with a favoured state, a set of states around it, a temperature."""
+    n, n_tokens = draw(st.sampled_from([(2, 2), (2, 3), (3, 2), (3, 3)]))
+    seed, depth = draw(st.integers(0, 2**32)), draw(st.sampled_from([0.0, 1.0, 3.0]))
+    table = np.random.default_rng(seed).normal(size=(n, *[n_tokens] * n))
+    table[:, *[0] * n] += depth
+    others = draw(st.sets(st.integers(1, n_tokens**n - 2), max_size=2))
+    codes = np.array(sorted({0, *others}))
+    return TabularModel(table), n, codes, draw(st.sampled_from([0.3, 0.7, 1.0, 2.0]))
+
+
+def brute_force_influence(model, n, temperature):
+    """The suprema over pairs of states, pair by pair."""
+    states, law = all_states(model.n_tokens, n), exact.conditionals(model, n, temperature)
+    total_variation, oscillation = np.zeros((n, n)), np.zeros((n, n))
+    for j in range(n):
+        for a, x in enumerate(states):
+            for b, y in enumerate(states):
+                if (np.flatnonzero(x != y) == [j]).all() and (x != y).any():
+                    for i in set(range(n)) - {j}:
+                        tv = 0.5 * np.abs(law[i, a] - law[i, b]).sum()
+                        s, t = (np.asarray(model.scores(z[None], np.array([i]))[0], float) for z in (x, y))
+                        total_variation[i, j] = max(total_variation[i, j], tv)
+                        oscillation[i, j] = max(oscillation[i, j], np.ptp(s - t))
+    return total_variation, oscillation
+
+
+@given(systems())
+@settings(max_examples=15)
+def test_influence_and_oscillation_are_the_suprema_over_all_pairs(system):
+    model, n, temperature = system
+    total_variation, oscillation = brute_force_influence(model, n, temperature)
+    np.testing.assert_allclose(exact.influence(model, n, temperature), total_variation, atol=1e-14)
+    np.testing.assert_allclose(exact.oscillation(model, n), oscillation, atol=1e-12)
+
+
+@given(systems())
+@settings(max_examples=200)
+def test_total_variation_stays_under_the_tanh_of_the_oscillation(system):
+    model, n, temperature = system
+    bound = np.tanh(exact.oscillation(model, n) / (4 * temperature))
+    assert (exact.influence(model, n, temperature) <= bound + 1e-12).all()
+
+
+@given(systems(), st.sampled_from([0.01, 0.1, 0.25]))
+@settings(max_examples=200)
+def test_the_chain_mixes_within_the_contraction_bound(system, epsilon):
+    model, n, temperature = system
+    alpha = contraction_norms(exact.influence(model, n, temperature))["alpha"]
+    matrix = exact.transition_matrix(model, n, temperature)
+    if alpha < 1:  # about two thirds of the systems drawn
+        assert exact.mixing_time(matrix, epsilon) <= contraction_bound(alpha, n, epsilon)
+
+
+@given(basins())
+@settings(max_examples=200)
+def test_escape_and_conductance_stay_under_the_bound_of_the_margin(basin):
+    model, n, codes, temperature = basin
+    matrix = exact.transition_matrix(model, n, temperature)
+    gamma = exact.margin(model, all_states(model.n_tokens, n)[codes])
+    bound = escape_bound(gamma, temperature, model.n_tokens)
+    outside = np.setdiff1d(np.arange(matrix.shape[0]), codes)
+    assert (matrix.toarray()[np.ix_(codes, outside)].sum(1) <= bound + 1e-12).all()
+    assert exact.conductance(matrix, codes) <= bound + 1e-9
+
+
+@given(basins())
+@settings(max_examples=200)
+def test_a_basin_of_at_most_half_the_mass_makes_mixing_slow(basin):
+    model, n, codes, temperature = basin
+    matrix = exact.transition_matrix(model, n, temperature)
+    if exact.stationary_law(matrix)[codes].sum() <= 0.5:
+        gamma = exact.margin(model, all_states(model.n_tokens, n)[codes])
+        assert exact.mixing_time(matrix) >= np.floor(mixing_lower_bound(gamma, temperature, model.n_tokens))
+
+
+def test_the_systems_drawn_put_the_theorems_to_the_test():
+    # among systems like those above, many contract, many do not, and the slow-mixing bound is not always vacuous
+    alphas = [exact.influence(random_table(3, 2, seed=k, spread=0.5), 3, 1.0).sum(0).max() for k in range(40)]
+    assert 5 < np.sum(np.array(alphas) < 1) < 40
+    table = np.zeros((2, 2, 2))
+    table[:, 0, 0] = table[:, 1, 1] = 4.0
+    cold = TabularModel(table)
+    gamma = exact.margin(cold, [[0, 0]])
+    assert gamma == pytest.approx(4.0)
+    bound = mixing_lower_bound(gamma, 0.5, 2)
+    assert 100 < bound < exact.mixing_time(exact.transition_matrix(cold, 2, 0.5))
+
+
+def test_margin_counts_only_sites_whose_change_leaves_the_set():
+    table = np.zeros((2, 2, 2))
+    table[0, 0], table[1, :, 0] = 3.0, 1.0  # site 0 prefers token 0 by 3, site 1 by 1
+    model = TabularModel(table)
+    assert exact.margin(model, [[0, 0]]) == pytest.approx(1.0)
+    assert exact.margin(model, [[0, 0], [0, 1]]) == pytest.approx(3.0)
+    assert exact.margin(model, [[0, 1]]) == pytest.approx(-1.0)
+    assert exact.margin(model, all_states(2, 2)) == np.inf
+
+
+# The laboratory's other numbers ------------------------------------------------------------------------------------
+
+
+@given(systems())
+@settings(max_examples=20)
+def test_a_tabulated_model_has_the_scores_of_the_model(system):
+    model, n, _ = system
+    states, table = all_states(model.n_tokens, n), exact.tabulate(model, n)
+    for i in range(n):
+        at = np.full(len(states), i)
+        np.testing.assert_allclose(table.scores(states, at), model.scores(states, at), atol=1e-12)
+
+
+def test_the_gap_is_that_of_a_two_state_chain_solved_by_hand():
+    # two spins without coupling: eigenvalues of the lazy choice of a site are 1, 1/2, 1/2, 0
+    assert exact.spectral_gap(exact.transition_matrix(IsingModel(np.zeros((2, 2))), 2)) == pytest.approx(0.5)
+    one = exact.transition_matrix(TabularModel([[0.0, np.log(3)]]), 1)
+    assert exact.spectral_gap(one) == pytest.approx(1.0)
+
+
+def test_circulation_is_zero_for_a_joint_and_the_current_of_a_ring_otherwise():
+    joint = exact.transition_matrix(random_joint(3, 2)[0], 3)
+    assert exact.reversibility_defect(joint) < 1e-12
+    table = np.zeros((2, 2, 2))  # 00 -> 10 -> 11 -> 01 -> 00, by strong conditionals
+    table[0, 1, 0] = table[1, 1, 1] = table[0, 0, 1] = table[1, 0, 0] = 50.0
+    ring = exact.transition_matrix(TabularModel(table), 2)
+    assert exact.reversibility_defect(ring) == pytest.approx(0.5)  # each of four states moves on half of the time
+
+
+def test_the_normalised_pseudo_likelihood_of_independent_sites_is_their_joint():
+    fields = np.array([0.3, -0.7, 1.1])
+    model = IsingModel(np.zeros((3, 3)), fields)
+    law = exact.stationary_law(exact.transition_matrix(model, 3))
+    np.testing.assert_allclose(exact.pseudo_likelihood(model, 3), law, atol=1e-12)
+    coupled = random_ising(3, strength=1.0)
+    apart = exact.compare_laws(
+        exact.stationary_law(exact.transition_matrix(coupled, 3)), exact.pseudo_likelihood(coupled, 3)
+    )
+    assert apart["TV"] > 0.01
+
+
+def test_laws_compared_by_hand():
+    facts = exact.compare_laws(np.array([0.5, 0.5, 0.0]), np.array([0.25, 0.5, 0.25]))
+    assert facts["TV"] == pytest.approx(0.25)
+    assert facts["KL(p‖q)"] == pytest.approx(0.5 * np.log(2))
+    assert facts["KL(q‖p)"] == np.inf
+    assert facts["rank correlation"] == pytest.approx(0.5)
+
+
+def test_a_large_system_is_solved_by_iteration_to_the_same_law(monkeypatch):
+    matrix = exact.transition_matrix(random_ising(6), 6)
+    law = exact.stationary_law(matrix)
+    monkeypatch.setattr(exact, "DENSE", 10)
+    np.testing.assert_allclose(exact.stationary_law(matrix), law, atol=1e-10)
+    with pytest.raises(ValueError, match="at most 10 states, got 64"):
+        exact.mixing_time(matrix)
+
+
+def test_a_restricted_language_model_asks_the_model_about_the_filled_template(tiny):
+    model = tiny["bert"]
+    template, sites, tokens = np.arange(10, 16), np.array([4, 1]), np.array([30, 7, 12])
+    small = RestrictedModel(model, template, sites, tokens)
+    states, at = np.array([[0, 2], [1, 1]]), np.array([0, 1])
+    full = np.array([[10, 12, 12, 13, 30, 15], [10, 7, 12, 13, 7, 15]])
+    np.testing.assert_array_equal(small.fill(states), full)
+    np.testing.assert_allclose(small.scores(states, at), model.scores(full, sites[at])[:, tokens], atol=1e-6)
+    law = exact.stationary_law(exact.transition_matrix(exact.tabulate(small, 2), 2))
+    assert law.shape == (9,) and law.sum() == pytest.approx(1)
+    with pytest.raises(ValueError, match="must be distinct"):
+        RestrictedModel(model, template, [1, 1], tokens)

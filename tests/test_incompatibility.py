@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from conftest import TEXTS, fit, random_ising, random_joint, random_table
 from hypothesis import given
@@ -10,13 +11,17 @@ from hypothesis import strategies as st
 from glauber_lib.incompatibility import (
     Rectangles,
     above,
+    binned_intervals,
     bootstrap_interval,
+    marked_texts,
     measure_joint,
     measure_rectangles,
     noise_floor,
+    opposite_signs,
+    rank_correlation,
     sample_rectangles,
 )
-from glauber_lib.models import TabularModel, all_states
+from glauber_lib.models import TabularModel, all_states, load_model
 
 
 def log_ratio(model, state, site, old, new, temperature):
@@ -179,6 +184,45 @@ def test_replacements_come_from_the_best_predictions_alone():
         assert set(rectangles.b) == set(rectangles.d) == allowed
 
 
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0])
+def test_replacements_at_a_temperature_follow_the_conditional_law(temperature):
+    scores = np.array([0.0, 2.0, 1.0, -1.0, 30.0])
+    model = TabularModel.from_joint(scores[:, None] + scores)
+    rectangles = sample_rectangles(model, [[4, 4]], 3_000, temperature=temperature)  # the most likely token is present
+    law = np.exp(scores[:4] / temperature) / np.exp(scores[:4] / temperature).sum()
+    for drawn in (rectangles.b, rectangles.d):
+        assert fit(np.bincount(drawn, minlength=4), law) > 1e-3
+    assert np.corrcoef(rectangles.b, rectangles.d)[0, 1] == pytest.approx(0, abs=0.06)
+
+
+def test_temperature_changes_the_replacements_alone(masked_lm):
+    states = masked_lm.states(TEXTS[:8], n=10)
+    before = masked_lm.scores(states, np.zeros(8, int)).clone()
+    first, second = (sample_rectangles(masked_lm, states, 30, temperature=t) for t in (0.3, 3.0))
+    again = sample_rectangles(masked_lm, states, 30, temperature=0.3)
+    for name in ("passage", "i", "j"):
+        np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
+    np.testing.assert_array_equal(first.b, again.b)
+    assert (first.b != second.b).any()
+    assert torch.equal(before, masked_lm.scores(states, np.zeros(8, int)))
+    with pytest.raises(ValueError, match="temperature must be > 0"):
+        sample_rectangles(masked_lm, states, 5, temperature=0.0)
+
+
+def test_sampling_at_a_temperature_leaves_the_scores_of_the_model_alone():
+    model = random_table(2, 3)  # float64 already: nothing is copied on the way
+    table = model._rows.clone()
+    sample_rectangles(model, all_states(3, 2), 20, temperature=1.0)
+    assert torch.equal(table, model._rows)
+
+
+def test_exact_conditionals_of_a_causal_model_are_compatible(tiny, tiny_folders):
+    model = load_model(tiny_folders["gpt2"], causal=True, vocabulary=tiny["gpt2"].vocabulary[:6])
+    rectangles = sample_rectangles(model, np.random.default_rng(0).integers(6, size=(10, 4)), 20)
+    table = measure_rectangles(model, rectangles)
+    assert table.delta.max() < 1e-3 < 0.01 < table.I_ij.abs().median()
+
+
 def test_passages_and_pairs_of_sites_are_drawn_uniformly():
     states = np.zeros((3, 4), int)
     rectangles = sample_rectangles(random_table(4, 2), states, 3_000)
@@ -243,3 +287,69 @@ def test_bootstrap_interval_resamples_pairs_together():
 def test_bootstrap_interval_of_constants_is_a_point():
     assert bootstrap_interval([2.5, 2.5, 2.5]) == (2.5, 2.5)
     assert bootstrap_interval([7.0]) == (7.0, 7.0)
+
+
+def test_bootstrap_of_groups_of_one_row_is_that_of_rows():
+    sample = np.random.default_rng(2).gamma(1.0, 1.0, 120)
+    rows = bootstrap_interval(sample, n_resamples=8_000)
+    groups = bootstrap_interval(sample, groups=np.arange(120), n_resamples=8_000)
+    np.testing.assert_allclose(groups, rows, atol=0.1 * (rows[1] - rows[0]))
+
+
+def test_bootstrap_of_groups_of_copies_is_that_of_one_row_each():
+    sample, groups = np.random.default_rng(3).normal(0, 1, 60), np.arange(60)
+    copies = bootstrap_interval(np.repeat(sample, 4), groups=np.repeat(groups, 4))
+    np.testing.assert_allclose(copies, bootstrap_interval(sample, groups=groups), atol=1e-12)  # copies add nothing
+    low, high = bootstrap_interval(np.repeat(sample, 4))  # taken for independent: half as wide
+    assert (high - low) / (copies[1] - copies[0]) == pytest.approx(0.5, abs=0.06)
+
+
+def test_bootstrap_of_groups_keeps_pairs_and_needs_no_order_of_the_rows():
+    x, groups = np.random.default_rng(4).normal(size=30), np.array(list("abcdef") * 5)
+    again = bootstrap_interval(x, groups=groups)
+    assert again == bootstrap_interval(x, groups=groups) != bootstrap_interval(x, groups=groups, seed=1)
+    low, high = bootstrap_interval(x, 2 * x, statistic=rank_correlation, groups=groups, n_resamples=100)
+    assert low == pytest.approx(1) and high == pytest.approx(1)
+    order = np.random.default_rng(0).permutation(30)
+    np.testing.assert_allclose(bootstrap_interval(x[order], groups=groups[order]), again)
+
+
+def test_one_group_gives_no_interval_and_groups_must_fit():
+    interval = bootstrap_interval([1.0, 2.0], groups=["a", "a"])
+    assert np.isnan(interval).all() and above(interval) == "not measurable here"
+    with pytest.raises(ValueError, match="one label for each of 2 rows"):
+        bootstrap_interval([1.0, 2.0], groups=[0, 1, 2])
+
+
+# Tables and texts --------------------------------------------------------------------------------------------------
+
+
+def test_rank_correlation_is_that_of_scipy():
+    x, y = np.random.default_rng(0).integers(0, 5, (2, 40))  # with ties
+    assert rank_correlation(x, y) == pytest.approx(scipy.stats.spearmanr(x, y).statistic)
+
+
+def test_opposite_signs_count_only_above_the_floor():
+    x, y = [1.0, 1.0, -1.0, 1.0, 0.0], [-1.0, 2.0, 0.01, -0.001, 1.0]
+    assert opposite_signs(x, y).tolist() == [True, False, True, True, False]
+    assert opposite_signs(x, y, floor=0.005).tolist() == [True, False, True, False, False]
+
+
+def test_bins_hold_every_row_and_equal_values_stay_together():
+    x = np.array([9, 8, 7, 6, 5, 4, 3, 2, 1, 1, 1, 1])
+    table = binned_intervals(x, 10.0 * x, groups=np.arange(12), bins=4)
+    assert table.n.tolist() == [6, 3, 3]  # the first quartile is a one, as the smallest is
+    assert table["mean"].tolist() == [15, 50, 80] and table.x.tolist() == [1, 5, 8]
+    assert (table.low <= table["mean"]).all() and (table["mean"] <= table.high).all()
+
+
+def test_marked_texts_put_both_sites_in_brackets(tiny):
+    for model in tiny.values():
+        rectangles = sample_rectangles(
+            model, model.states(TEXTS[:3], n=8), 4, propose=getattr(model, "proposals", None)
+        )
+        for text in marked_texts(model, rectangles, b=True):
+            assert text.count("[") == text.count("]") == 2
+        plain, marked = model.texts(rectangles.corner(d=True)), marked_texts(model, rectangles, d=True)
+        squeezed = [["".join(c for c in text if c not in "[]# ") for text in texts] for texts in (plain, marked)]
+        assert squeezed[0] == squeezed[1]
