@@ -54,20 +54,23 @@ def maximal_coupling(p, q, x, y, u):
     stay = torch.where(same, at(common, x), apart)
     diagonal = (1 - tv) - torch.where(same, stay, torch.zeros_like(stay))
 
-    # together: a token from the overlap (without x, if keeping x was the first outcome)
-    weights = common.scatter(1, x[:, None], torch.where(same, torch.zeros_like(stay), at(common, x))[:, None])
-    together, _, _ = inverse_cdf(weights, u[:, 1])
-    # apart: tokens from the two residuals, without the pair (x, y) if keeping it was the first outcome
-    kept = torch.where(same, torch.zeros_like(tv), at(rest_q, y) / tv.clamp(min=1e-300)).clamp(max=1)
-    weights = rest_p.scatter(1, x[:, None], (at(rest_p, x) * (1 - kept))[:, None])
-    first, _, _ = inverse_cdf(weights, u[:, 1])
-    barred = ~same & (first == x)
-    weights = rest_q.scatter(1, y[:, None], torch.where(barred, torch.zeros_like(tv), at(rest_q, y))[:, None])
-    second, _, _ = inverse_cdf(weights, u[:, 2])
+    new_x, new_y = x.clone(), y.clone()
+    keep = u[:, 0] < stay
+    join = ~keep & (u[:, 0] < stay + diagonal)
+    part = ~keep & ~join
 
-    keep, join = u[:, 0] < stay, u[:, 0] < stay + diagonal
-    new_x = torch.where(keep, x, torch.where(join, together, first))
-    new_y = torch.where(keep, y, torch.where(join, together, second))
+    # together: a token from the overlap (without x, if keeping x was the first outcome)
+    zero = torch.zeros_like(tv)
+    weights = common[join].scatter(1, x[join, None], torch.where(same, zero, at(common, x))[join, None])
+    new_x[join], _, _ = inverse_cdf(weights, u[join, 1])
+    new_y[join] = new_x[join]
+    # apart: tokens from the two residuals, without the pair (x, y) if keeping it was the first outcome
+    kept = torch.where(same, zero, at(rest_q, y) / tv.clamp(min=1e-300)).clamp(max=1)
+    weights = rest_p[part].scatter(1, x[part, None], (at(rest_p, x) * (1 - kept))[part, None])
+    new_x[part], _, _ = inverse_cdf(weights, u[part, 1])
+    barred = (~same & (new_x == x))[part]
+    weights = rest_q[part].scatter(1, y[part, None], torch.where(barred, 0.0, at(rest_q, y)[part])[:, None])
+    new_y[part], _, _ = inverse_cdf(weights, u[part, 2])
     return new_x, new_y, stay
 
 

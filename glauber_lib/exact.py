@@ -53,6 +53,8 @@ def transition_matrix(model, n_sites, temperature=1.0):
 def stationary_law(matrix):
     """The stationary law of an irreducible chain: one linear solve, by Arnoldi iteration for more than `DENSE` states.
 
+    Probabilities down to about 1e-17 keep their relative precision; smaller ones are rough.
+
     Raises
     ------
     ValueError
@@ -67,6 +69,8 @@ def stationary_law(matrix):
         _, vectors = sp.linalg.eigs(matrix.T.tocsr(), k=1, sigma=None, which="LM", v0=np.ones(size))
         law = np.abs(vectors[:, 0].real)
     law = np.maximum(law, 0) / np.maximum(law, 0).sum()
+    for _ in range(100):  # steps of the chain add only positive terms: tiny probabilities get their relative precision
+        law = law @ matrix
     if not np.abs(law @ matrix - law).sum() < 1e-8:
         raise ValueError("no stationary law found to 1e-8: the chain is all but reducible, take a higher temperature")
     return law

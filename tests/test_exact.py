@@ -78,6 +78,13 @@ def test_a_joint_is_stationary_and_in_detailed_balance(seed, temperature):
     np.testing.assert_allclose(exact.stationary_law(exact.transition_matrix(model, 3, temperature)), law, atol=1e-9)
 
 
+def test_tiny_stationary_probabilities_keep_their_relative_precision():
+    model, log_joint = random_joint(3, 3)
+    law = scipy.special.softmax(log_joint.ravel() / 0.1)
+    assert law.min() < 1e-16
+    np.testing.assert_allclose(exact.stationary_law(exact.transition_matrix(model, 3, 0.1)), law, rtol=1e-6)
+
+
 def test_incompatible_conditionals_are_not_reversible():
     matrix = exact.transition_matrix(random_table(3, 2), 3)
     law = exact.stationary_law(matrix)
