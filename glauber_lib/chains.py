@@ -201,14 +201,14 @@ class _Chains:
                 leaves = hold < end - entered[rows]
                 active[rows[~leaves]] = False
                 for part in np.array_split(np.flatnonzero(leaves), len(rows) // self.at_once + 1):
-                    now = entered[rows[part]] + hold[part].astype(np.int64)
+                    now = np.maximum(entered[rows[part]] + hold[part].astype(np.int64), start)
                     self._leave(rows[part], u[part, 1:], now)
                     jumps[rows[part]] += 1
                     entered[rows[part]] = now + 1
                 active &= self.stopped < 0
-                bar.update(np.where(active, entered, end).min() - start - bar.n)
+                bar.update(np.where(active, np.clip(entered, start, end), end).min() - start - bar.n)
         except KeyboardInterrupt:
-            end = np.where(active, np.minimum(entered, end), end).min()
+            end = np.where(active, np.clip(entered, start, end), end).min()  # entered may lie before a resumption
             bar.write(f"interrupted after {end - start} of {n_steps} steps: what was done by then is returned")
         finally:
             bar.close()
@@ -282,7 +282,7 @@ def run_chains(
     holding : {"path", "geometric"}
         ``"path"``: every step is drawn, and the path is that of the plain loop. ``"geometric"``: the time to the next
         move is drawn at once from its exact law, for holding times of millions of steps and more; the law of the
-        trace is the same, the path is another.
+        trace is the same, the path is another; holding times follow the model's rounding, to a relative 1e-6.
     memory : int, optional
         Bytes for remembered scores (`engine.Conditionals`); no result depends on it.
     resume : Trace, optional
@@ -306,6 +306,7 @@ def run_chains(
         temperature, seed, holding = resume.temperature, resume.seed, resume.holding
         chains, frozen = resume.chains, resume.frozen
     state = check_states(states, model.n_tokens)
+    n_steps, seed = int(n_steps), int(seed)
     if not 0 <= n_steps <= 2**62:
         raise ValueError(f"n_steps must be >= 0 and at most 2**62, got {n_steps}")
     if holding not in ("path", "geometric"):
@@ -341,7 +342,7 @@ def run_chains(
     stopped[stopped > start + done] = -1
     trace = Trace(
         initial, *columns, start + done, temperature, seed, chains, frozen, stopped, holding,
-        model=getattr(model, "name", ""), model_calls=conditionals.calls, complete=done == n_steps,
+        model=getattr(model, "name", ""), model_calls=conditionals.calls, complete=bool(done == n_steps),
     )  # fmt: skip
     if resume is None:
         return trace

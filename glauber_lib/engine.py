@@ -3,7 +3,8 @@ r"""The engine under `run_chains` and `coalesce`: the same paths as a plain loop
 Randomness is counter-based: step `t` of chain `k` uses the numbers that Philox with key (seed, k) gives at counter `t`:
 one uniform for the site, one for the token, which is the inverse of the conditional's cumulative distribution in
 float64. A path is therefore a function of seed, chain and start. It depends neither on the batch it is computed in, nor
-on where it was resumed, nor on these four short cuts:
+on where it was resumed, nor on these four short cuts (but for the rounding of a language model's scores, which
+differs from batch to batch: paths may part where a uniform lies within it of a boundary):
 
 1. Only the masked site goes through the language-model head, and through the last layer (`models.MaskedLM`).
 2. A site's conditional is the same until another site changes: the interval of uniforms that keeps its token is
