@@ -22,6 +22,7 @@ from glauber_lib.engine import (
     check_states,
     check_temperature,
     inverse_cdf,
+    parts,
     run_clocks,
     uniforms,
     weights,
@@ -139,8 +140,8 @@ class _Chains:
         self.n_free = self.free.sum(1)
         self.order = np.argsort(~self.free, axis=1, kind="stable")  # row k: its free sites first
         self.keep = np.empty((2, *state.shape))  # uniforms that keep the token
-        self.keep[:] = np.reshape(UNKNOWN, (2, 1, 1))
-        self.keep[:, stopped >= 0] = np.reshape(ALWAYS, (2, 1, 1))
+        self.keep[:] = UNKNOWN
+        self.keep[:, stopped >= 0] = ALWAYS
         self.leave = np.where(self.free, np.nan, 0.0)  # probability that a step at the site is a move; nan: not known
         self.at_once = max(1, 2**24 // conditionals.model.n_tokens)  # rows of |V| float64 at a time
         self.moves = []  # arrays (5, .): step, chain, site, old, new
@@ -151,7 +152,7 @@ class _Chains:
             return
         met = np.asarray(self.until(self.state[rows]), bool)
         self.stopped[rows[met]] = steps[met]
-        self.keep[:, rows[met]] = np.reshape(ALWAYS, (2, 1, 1))
+        self.keep[:, rows[met]] = ALWAYS
 
     def move(self, rows, sites, tokens, steps):
         """Change one token of each row."""
@@ -165,7 +166,7 @@ class _Chains:
         token, *ends = drawn.cpu().numpy()  # one transfer: tokens are small enough for float64
         token = token.astype(np.int64)
         moved = token != self.state[rows, sites]
-        self.keep[:, rows[moved]] = np.reshape(UNKNOWN, (2, 1, 1))
+        self.keep[:, rows[moved]] = UNKNOWN
         self.keep[:, rows, sites] = ends
         if moved.any():
             self.move(rows[moved], sites[moved], token[moved], steps[moved])
@@ -190,6 +191,10 @@ class _Chains:
         """
         end = start + n_steps
         active = self.stopped < 0
+
+        def known():  # steps of which every chain's state is known; a state may have been entered before `start`
+            return int(np.where(active, np.clip(entered, start, end), end).min())
+
         bar = tqdm(total=n_steps, desc=progress, unit="step", disable=progress is None, leave=False)
         try:
             while len(rows := np.flatnonzero(active)):
@@ -200,32 +205,30 @@ class _Chains:
                     hold = np.where(rate > 0, np.floor(np.log1p(-u[:, 0]) / np.log1p(-rate)), np.inf)
                 leaves = hold < end - entered[rows]
                 active[rows[~leaves]] = False
-                for part in np.array_split(np.flatnonzero(leaves), len(rows) // self.at_once + 1):
+                for part in parts(np.flatnonzero(leaves), self.at_once):
                     now = np.maximum(entered[rows[part]] + hold[part].astype(np.int64), start)
                     self._leave(rows[part], u[part, 1:], now)
                     jumps[rows[part]] += 1
                     entered[rows[part]] = now + 1
                 active &= self.stopped < 0
-                bar.update(np.where(active, np.clip(entered, start, end), end).min() - start - bar.n)
+                bar.update(known() - start - bar.n)
         except KeyboardInterrupt:
-            end = np.where(active, np.clip(entered, start, end), end).min()  # entered may lie before a resumption
+            end = known()
             bar.write(f"interrupted after {end - start} of {n_steps} steps: what was done by then is returned")
         finally:
             bar.close()
-        return int(end) - start
+        return end - start
 
     def _learn_to_leave(self, rows):
         """Fill in the unknown probabilities to leave; summed over the other tokens, so that tiny ones are exact."""
         at, site = np.nonzero(np.isnan(self.leave[rows]))
-        for part in np.split(np.arange(len(at)), range(self.at_once, len(at), self.at_once)):
+        for part in parts(np.arange(len(at)), self.at_once):
             chain = rows[at[part]]
             law = weights(self.conditionals.scores(self.state[chain], site[part]), self.temperature[chain])
             self.leave[chain, site[part]] = _other_share(law, self.state[chain, site[part]])
 
     def _leave(self, rows, uniform, steps):
         """The move at which each chain leaves its state."""
-        if len(rows) == 0:
-            return
         site = inverse_cdf(torch.from_numpy(self.leave[rows]), torch.from_numpy(uniform[:, 0]))[0].numpy()
         law = weights(self.conditionals.scores(self.state[rows], site), self.temperature[rows])
         own = torch.from_numpy(self.state[rows, site]).to(law.device)[:, None]

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from glauber_lib.engine import (
-    ABSENT,
     ALWAYS,
     UNKNOWN,
     Conditionals,
@@ -113,8 +112,8 @@ class _Pairs:
     def __init__(self, conditionals, state, temperature):
         self.conditionals, self.state, self.temperature = conditionals, state, temperature  # state: (2, B, n)
         self.keep = np.empty((2, *state.shape[1:]))  # uniforms for which both keep their token
-        self.keep[:] = np.reshape(UNKNOWN, (2, 1, 1))
-        self.keep[:, (state[0] == state[1]).all(1)] = np.reshape(ALWAYS, (2, 1, 1))
+        self.keep[:] = UNKNOWN
+        self.keep[:, (state[0] == state[1]).all(1)] = ALWAYS
         self.moves = []  # arrays (6, .): step, pair, site, new token of x, of y, change of the Hamming distance
 
     def step(self, rows, sites, uniform, steps):
@@ -128,13 +127,13 @@ class _Pairs:
         *new, stay = torch.stack(drawn).cpu().numpy()  # one transfer: tokens are small enough for float64
         new = np.array(new, dtype=np.int64)
         moved = (new != old).any(0)
-        self.keep[:, rows[moved]] = np.reshape(UNKNOWN, (2, 1, 1))
+        self.keep[:, rows[moved]] = UNKNOWN
         self.keep[:, rows[~moved], sites[~moved]] = np.stack([np.zeros((~moved).sum()), stay[~moved]])
         change = (new[0] != new[1]).astype(np.int64) - (old[0] != old[1])
         self.moves.append(np.stack([steps, rows, sites, *new, change])[:, moved])
         self.state[:, rows, sites] = new
         met = rows[moved & (self.state[0, rows] == self.state[1, rows]).all(1)]
-        self.keep[:, met] = np.reshape(ALWAYS, (2, 1, 1))
+        self.keep[:, met] = ALWAYS
 
 
 def coalesce(model, x, y, *, n_steps, temperature=1.0, seed=0, pairs=None, memory=None, progress=None):
@@ -164,8 +163,6 @@ def coalesce(model, x, y, *, n_steps, temperature=1.0, seed=0, pairs=None, memor
     if np.ndim(x) != 2 or np.shape(x) != np.shape(y):
         raise ValueError(f"x and y must both have shape (pairs, sites), got {np.shape(x)} and {np.shape(y)}")
     initial = np.stack([check_states(x, model.n_tokens), check_states(y, model.n_tokens)])  # (2, B, n)
-    if (initial == ABSENT).any():
-        raise ValueError("x and y must hold tokens at all sites: run pairs of different lengths one by one")
     _, size, n = initial.shape
     temperature = check_temperature(temperature, (size,))
     pairs = np.arange(size) if pairs is None else np.asarray(pairs)

@@ -22,8 +22,8 @@ import torch
 from tqdm.auto import tqdm
 
 STORE = 2 * 2**30  # bytes of remembered scores: 512 chains of 20 sites with |V| = 30,000 take 1.2 GiB of them
-UNKNOWN = (2.0, -1.0)  # an interval no uniform lies in
-ALWAYS = (0.0, 2.0)  # an interval every uniform lies in
+UNKNOWN = np.array([2.0, -1.0]).reshape(2, 1, 1)  # an interval no uniform lies in, for `keep`
+ALWAYS = np.array([0.0, 2.0]).reshape(2, 1, 1)  # an interval every uniform lies in
 ABSENT = -1  # fills up states that are shorter than others
 MASKED = -2
 
@@ -68,6 +68,11 @@ def check_states(states, n_tokens):
 
 
 # Random numbers and draws ------------------------------------------------------------------------------------------
+
+
+def parts(index, size):
+    """Pieces of at most `size` elements of an array; none of an empty one."""
+    return [index[k : k + size] for k in range(0, len(index), size)]
 
 
 def uniforms(seed, chains, first_step, n_steps, *, stream=0):
@@ -195,7 +200,7 @@ class Conditionals:
     def _remember(self, keys, rows):
         if self._pool is None:
             row = rows.shape[1] * rows.element_size() + len(keys[0]) + 300  # with its place in the dictionary
-            self._pool = rows.new_empty(self.memory // row, rows.shape[1])  # takes memory only as it is filled
+            self._pool = rows.new_empty(self.memory // row, rows.shape[1])  # on the CPU it takes memory as it is filled
         capacity = len(self._pool)
         keys, rows = keys[:capacity], rows[:capacity]
         places = []
@@ -243,17 +248,20 @@ def run_clocks(update, keep, free, n_free, *, seed, chains, start, n_steps, at_o
     bar = tqdm(total=n_steps, desc=progress, unit="step", disable=progress is None, leave=False)
     try:
         for first in range(start, start + n_steps, block):
+            if (keep == ALWAYS).all():  # every row is at rest for good
+                clock[:] = start + n_steps
+                break
             draws = uniforms(seed, chains, first, min(block, start + n_steps - first))
             sites = free.take(first_site + (draws[:, :, 0] * n_free[:, None]).astype(np.int64))  # (B, steps)
             uniform = np.ascontiguousarray(draws[:, :, 1])
             while len(rows := _next_events(clock, first, sites, uniform, keep)):
-                for part in np.split(rows, range(at_once, len(rows), at_once)):
+                for part in parts(rows, at_once):
                     at = clock[part] - first
                     seen = part * sites.shape[1] + at
                     update(part, sites.take(seen), draws.reshape(-1, 4)[seen, 1:], clock[part])
                     clock[part] += 1
                 bar.update(clock.min() - start - bar.n)
-            bar.update(clock.min() - start - bar.n)
+            bar.update(clock.min() - start - bar.n)  # blocks without an event
     except KeyboardInterrupt:
         bar.write(f"interrupted after {clock.min() - start} of {n_steps} steps: what was done by then is returned")
     finally:
