@@ -303,7 +303,14 @@ def observed_stays(model, trace, *, every):
     DataFrame
         Per stay: ``chain``, ``temperature``, ``state`` (tuple), ``escape`` (exact probability per step), ``exposure``
         (steps from the look to the exit, or to the end of the run) and ``left`` (False: censored by the end).
+
+    Raises
+    ------
+    ValueError
+        For a trace with frozen sites, stopped chains or states of different lengths.
     """
+    if trace.frozen.any() or (trace.stopped >= 0).any() or (trace.initial < 0).any():
+        raise ValueError("holding times are predicted for chains of one length, no site frozen and none stopped")
     looks = np.arange(0, trace.n_steps, every)
     escape = functools.cache(lambda state, temperature: escape_probability(model, state, temperature))
     rows = []

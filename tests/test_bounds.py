@@ -278,6 +278,16 @@ def test_the_paper_s_lower_bound_is_below_the_mixing_time(temperature):
     assert 4 * mixing_lower_bound(margin, temperature, 5) * escape_bound(margin, temperature, 5) == pytest.approx(1)
 
 
+def test_stays_of_frozen_stopped_or_ragged_chains_are_refused():
+    model = random_table(2, 3)
+    for states, options in (
+        ([[0, 0]], {"frozen": [True, False]}),
+        ([[0, 0]], {"until": lambda x: x[:, 0] == x[:, 0]}),
+    ):
+        with pytest.raises(ValueError, match="no site frozen and none stopped"):
+            observed_stays(model, run_chains(model, states, n_steps=20, **options), every=5)
+
+
 def test_stays_are_observed_from_each_look_to_the_exit():
     # 00 for 12 steps, 10 for 13, 11 to the end
     moves = np.array([[11, 0, 0, 0, 1], [24, 0, 1, 0, 1]]).T

@@ -82,7 +82,15 @@ def test_tiny_stationary_probabilities_keep_their_relative_precision():
     model, log_joint = random_joint(3, 3)
     law = scipy.special.softmax(log_joint.ravel() / 0.1)
     assert law.min() < 1e-16
-    np.testing.assert_allclose(exact.stationary_law(exact.transition_matrix(model, 3, 0.1)), law, rtol=1e-6)
+    np.testing.assert_allclose(exact.stationary_law(exact.transition_matrix(model, 3, 0.1)), law, rtol=1e-12)
+
+
+def test_the_mass_of_basins_that_hardly_communicate_is_exact():
+    # both ground states of cold spins have half of it; a chain takes some e^40 steps from one to the other
+    law = exact.stationary_law(exact.transition_matrix(IsingModel(np.ones((3, 3)) - np.eye(3)), 3, 0.1))
+    np.testing.assert_allclose(law[[0, -1]], 0.5, rtol=1e-12)
+    with pytest.raises(ValueError, match="reducible"):
+        exact.stationary_law(exact.transition_matrix(IsingModel([[0.0, 1e4], [1e4, 0.0]]), 2))
 
 
 def test_incompatible_conditionals_are_not_reversible():
