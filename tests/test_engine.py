@@ -14,7 +14,7 @@ from test_chains import Watched, moves_of
 from glauber_lib import exact
 from glauber_lib.chains import run_chains
 from glauber_lib.couplings import coalesce
-from glauber_lib.engine import STORE, Conditionals, inverse_cdf, uniforms
+from glauber_lib.engine import STORE, Conditionals, inverse_cdf, uniforms, weights
 from glauber_lib.models import IsingModel, TabularModel, all_states, hidden_at
 
 HOLDING = ["path", "geometric"]
@@ -144,15 +144,15 @@ def test_a_state_that_cannot_be_left_is_held_to_the_end():
 
 def test_cumulative_sums_in_float32_lower_the_effective_temperature():
     # one token of weight 1 and 29,999 of weight 2e-8: the uniforms of this even grid all belong to the light ones
-    weights = np.array([1.0, *np.full(29_999, 2e-8)])
-    uniform = 1 - (np.arange(600) + 0.5) / 600 * (weights[1:].sum() / weights.sum())
+    light = np.array([1.0, *np.full(29_999, 2e-8)])
+    uniform = 1 - (np.arange(600) + 0.5) / 600 * (light[1:].sum() / light.sum())
     blocks = np.array([0, *np.full(30, 1 / 30)])  # the heavy token, then a thousand light ones a block
-    row = torch.from_numpy(weights).expand(100, -1)
+    row = weights(torch.from_numpy(np.log(light).astype(np.float32)).expand(100, -1), np.ones(100))
     tokens = np.concatenate([inverse_cdf(row, part)[0] for part in torch.from_numpy(uniform).split(100)])
     assert len(set(tokens)) == 600
     assert fit(np.bincount((tokens + 999) // 1000, minlength=31), blocks) > 0.99
 
-    single = weights.astype(np.float32).cumsum(dtype=np.float32)
+    single = light.astype(np.float32).cumsum(dtype=np.float32)
     tokens = np.searchsorted(single, uniform.astype(np.float32) * single[-1], side="right").clip(max=29_999)
     assert fit(np.bincount((tokens + 999) // 1000, minlength=31), blocks) < 1e-6
 
