@@ -18,9 +18,9 @@ paper: .venv/installed  ## rebuild every figure and table (PROFILE=mini, NOTEBOO
 
 test: .venv/installed  ## unit tests, then the notebooks in the smoke profile, run twice and compared (nbval)
 	$(PY) -m ruff check .
-	$(PY) -m pytest -q
+	$(PY) -m pytest -q -n auto --maxprocesses 4
 	$(PY) -m glauber_lib.paper --profile smoke --force
-	GLAUBER_CACHE=off $(PY) -m pytest -q --nbval-lax --nbval-current-env -p no:cacheprovider build/smoke/*.ipynb
+	GLAUBER_CACHE=off OMP_NUM_THREADS=1 $(PY) -m pytest -q -n auto --maxprocesses 4 --dist loadfile --nbval-lax --nbval-current-env -p no:cacheprovider build/smoke/*.ipynb
 
 lab: .venv/lab  ## JupyterLab on the notebooks, each paired with its .py
 	$(PY) -m jupytext --sync notebooks/*.py

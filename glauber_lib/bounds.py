@@ -1,14 +1,15 @@
 r"""Influence and fast mixing, margins and slow mixing (paper §5, App. A.1)."""
 
-import functools
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 import scipy.stats
+import statsmodels.api as sm
 import torch
 from tqdm.auto import tqdm
 
+from glauber_lib.chains import run_chains
 from glauber_lib.engine import check_temperature
 
 # Influence ---------------------------------------------------------------------------------------------------------
@@ -23,10 +24,10 @@ class Influence:
     temperatures : ndarray, float64[K]
     by_context : ndarray, float64[C, K, n, n]
         Largest total variation over the replacements tried, for each context.
-    average : ndarray, float64[K, n, n]
-        Mean total variation over the pairs tried.
-    oscillation : ndarray, float64[n, n]
-        Lower bound on :math:`\delta_{ij}`, the supremum of the oscillation of the score difference.
+    average_by_context : ndarray, float64[C, K, n, n]
+        Mean total variation over the replacements tried, for each context.
+    oscillation_by_context : ndarray, float64[C, n, n]
+        Largest oscillation of the score difference over the replacements tried, for each context.
     n_pairs : int
         Pairs of contexts tried for each (i, j).
     excess : float
@@ -37,8 +38,8 @@ class Influence:
 
     temperatures: np.ndarray
     by_context: np.ndarray
-    average: np.ndarray
-    oscillation: np.ndarray
+    average_by_context: np.ndarray
+    oscillation_by_context: np.ndarray
     n_pairs: int
     excess: float
     points: pd.DataFrame
@@ -47,6 +48,16 @@ class Influence:
     def maximum(self):
         r"""Lower bound float64[K, n, n] on :math:`c_{ij}(\tau)`, the supremum of the total variation."""
         return self.by_context.max(0)
+
+    @property
+    def average(self):
+        """Mean total variation float64[K, n, n] over all pairs tried."""
+        return self.average_by_context.mean(0)
+
+    @property
+    def oscillation(self):
+        r"""Lower bound float64[n, n] on :math:`\delta_{ij}`, the supremum of the score difference's oscillation."""
+        return self.oscillation_by_context.max(0)
 
 
 def replacement_tokens(model, contexts, count, *, seed=0):
@@ -100,8 +111,8 @@ def measure_influence(model, contexts, replacements, temperatures, *, progress=N
     n_contexts, n = contexts.shape
     n_new = replacements.shape[2]
     by_context = np.zeros((n_contexts, len(temperatures), n, n))
-    total = np.zeros((len(temperatures), n, n))
-    oscillation = np.zeros((n, n))
+    average = np.zeros_like(by_context)
+    oscillation = np.zeros((n_contexts, n, n))
     points = []
     pairs = [(context, j) for context in range(n_contexts) for j in range(n)]
     for context, j in tqdm(pairs, desc=progress, disable=progress is None, leave=False):
@@ -112,18 +123,18 @@ def measure_influence(model, contexts, replacements, temperatures, *, progress=N
         scores = scores.view(n_new + 1, n - 1, -1).double()
         difference = scores[1:] - scores[:1]  # (R, n - 1, V)
         delta = (difference.amax(2) - difference.amin(2)).cpu().numpy()
-        oscillation[others, j] = np.maximum(oscillation[others, j], delta.max(0))
+        oscillation[context, others, j] = delta.max(0)
         for k, temperature in enumerate(temperatures):
             law = torch.softmax(scores / temperature, dim=-1)
             tv = 0.5 * (law[1:] - law[:1]).abs().sum(2).cpu().numpy()  # (R, n - 1)
             by_context[context, k, others, j] = tv.max(0)
-            total[k, others, j] += tv.sum(0)
+            average[context, k, others, j] = tv.mean(0)
             points.append(pd.DataFrame({"temperature": temperature, "delta": delta.ravel(), "tv": tv.ravel()}))
     points = pd.concat(points, ignore_index=True)
     excess = float((points.tv - np.tanh(points.delta / (4 * points.temperature))).max())
     points = points.sample(min(20_000, len(points)), random_state=0).sort_index()
     n_pairs = n_contexts * n_new
-    return Influence(temperatures, by_context, total / n_pairs, oscillation, n_pairs, excess, points)
+    return Influence(temperatures, by_context, average, oscillation, n_pairs, excess, points)
 
 
 def column_influence(model, x, y, site, temperature):
@@ -285,73 +296,68 @@ def mixing_lower_bound(margin, temperature, n_tokens):
     return np.exp(margin / temperature) / (4 * (n_tokens - 1))
 
 
-def observed_stays(model, trace, *, every):
-    r"""Predicted and observed holding times of the states a trace is in at fixed times.
-
-    Looked at every `every` steps, each stay once. From such a time on the stay is geometric with the state's exact
-    escape probability, whatever happened before, so that neither long nor short stays are favoured.
+def longest_stays(trace, count):
+    """The distinct states in which each chain stays longest.
 
     Parameters
     ----------
-    model : ConditionalModel
     trace : Trace
-    every : int
-        Steps between looks.
+    count : int
+        States per chain, at most.
 
     Returns
     -------
     DataFrame
-        Per stay: ``chain``, ``temperature``, ``state`` (tuple), ``escape`` (exact probability per step), ``exposure``
-        (steps from the look to the exit, or to the end of the run) and ``left`` (False: censored by the end).
-
-    Raises
-    ------
-    ValueError
-        For a trace with frozen sites, stopped chains or states of different lengths.
+        ``chain``, ``temperature``, ``state`` (tuple) and ``stay``, its longest in steps. A long stay was chosen for
+        being long: to test a prediction, time the state anew with `time_escapes`.
     """
-    if trace.frozen.any() or (trace.stopped >= 0).any() or (trace.initial < 0).any():
-        raise ValueError("holding times are predicted for chains of one length, no site frozen and none stopped")
-    looks = np.arange(0, trace.n_steps, every)
-    escape = functools.cache(lambda state, temperature: escape_probability(model, state, temperature))
     rows = []
     for chain, temperature in enumerate(trace.temperature):
-        states, entered, durations = trace.visits(chain)
-        index, first = np.unique(np.searchsorted(entered, looks, side="right") - 1, return_index=True)
-        for k, look in zip(index, looks[first], strict=True):
-            state = tuple(states[k].tolist())
-            rows.append(
-                {
-                    "chain": chain,
-                    "temperature": temperature,
-                    "state": state,
-                    "escape": escape(state, temperature),
-                    "exposure": int(entered[k] + durations[k] - look),
-                    "left": k < len(entered) - 1,
-                }
-            )
-    return pd.DataFrame(rows)
+        states, _, durations = trace.visits(chain)
+        found = {}
+        for k in np.argsort(-durations, kind="stable"):
+            if len(found) == count:
+                break
+            found.setdefault(tuple(states[k].tolist()), int(durations[k]))
+        rows += [{"chain": chain, "temperature": temperature, "state": x, "stay": t} for x, t in found.items()]
+    return pd.DataFrame(rows, columns=["chain", "temperature", "state", "stay"])
 
 
-def calibrate_stays(stays, *, bins=8):
-    """Observed against predicted mean stay in groups of equal predicted escape probability.
+def recurrent_states(trace, chain, first, count):
+    """States to which a chain returns: visited at least twice from step `first` on, the `count` it spends most time in.
+
+    Returns
+    -------
+    ndarray, int64[K, n]
+        Most time first; empty if the chain never returns anywhere.
+    """
+    states, entered, durations = trace.visits(chain)
+    late = entered + durations > first
+    distinct, index, visits = np.unique(states[late], axis=0, return_inverse=True, return_counts=True)
+    spent = np.bincount(index.ravel(), weights=durations[late])
+    order = np.argsort(-spent, kind="stable")
+    return distinct[order[visits[order] > 1][:count]]
+
+
+def calibrate_stays(stays, *, per_decade=2):
+    """Observed against predicted mean stay in groups of similar predicted escape probability.
 
     Parameters
     ----------
     stays : DataFrame
-        From `observed_stays`.
-    bins : int
+        From `time_escapes`: ``exposure`` (steps), ``left``, and the predicted ``escape`` probability per step.
+    per_decade : int
+        Groups in a factor of ten of the predicted mean stay.
 
     Returns
     -------
     DataFrame
         Per group: ``stays``, ``exits``, ``expected`` exits, ``predicted`` and ``observed`` mean stay (steps; exposure
-        per exit, so that censored stays count), with the 95% Poisson interval ``low``, ``high`` of the latter.
+        per exit, so that censored stays count; infinite where nobody left) and the 95% Poisson interval ``low``,
+        ``high`` of the latter.
     """
     rows = []
-    for rows_of_group in np.array_split(np.argsort(stays.escape.to_numpy()), bins):
-        group = stays.iloc[rows_of_group]
-        if len(group) == 0:
-            continue
+    for _, group in stays.groupby(np.floor(-np.log10(stays.escape) * per_decade)):
         exits, exposure = group.left.sum(), group.exposure.sum()
         expected = (group.exposure * group.escape).sum()
         low, high = poisson_interval(exits)
@@ -367,6 +373,121 @@ def calibrate_stays(stays, *, bins=8):
             }
         )
     return pd.DataFrame(rows)
+
+
+def regress_stays(stays):
+    r"""Regression of observed on predicted escape, on logarithmic axes, censored stays included.
+
+    Poisson regression of exits with the steps at risk as exposure, :math:`\log E[\mathrm{exits}/\mathrm{exposure}] = a
+    + b \log p`: the prediction p is exact if b = 1 and a = 0.
+
+    Parameters
+    ----------
+    stays : DataFrame
+        As for `calibrate_stays`; some stays must have been left, at different predictions.
+
+    Returns
+    -------
+    dict
+        ``slope`` b and ``ratio`` (observed over predicted escape rate where the exits are centred), each with its 95%
+        interval ``slope_interval``, ``ratio_interval``; ``center``, the predicted escape probability there; and
+        ``decades``, the orders of magnitude that predicted escape probabilities with an exit span.
+    """
+    x = np.log(stays.escape.to_numpy(float))
+    left, exposure = stays.left.to_numpy(float), stays.exposure.to_numpy(float)
+    if left.sum() < 2 or np.ptp(x[left > 0]) == 0:
+        raise ValueError("need exits at two different predicted escape probabilities at least")
+    center = x[left > 0].mean()
+    design = sm.add_constant(x - center)
+    fit = sm.GLM(left, design, family=sm.families.Poisson(), offset=np.log(exposure)).fit(start_params=[center, 1.0])
+    ends = fit.conf_int()
+    return {
+        "slope": float(fit.params[1]),
+        "slope_interval": tuple(map(float, ends[1])),
+        "ratio": float(np.exp(fit.params[0] - center)),
+        "ratio_interval": tuple(map(float, np.exp(ends[0] - center))),
+        "center": float(np.exp(center)),
+        "decades": float(np.ptp(x[left > 0]) / np.log(10)),
+    }
+
+
+def basin_escape_times(model, basin, temperature):
+    r"""Mean number of steps to leave a set of states, from each of them: :math:`(I - Q) h = 1`.
+
+    Q, the kernel within the set, is built from the conditionals of its K states alone, whatever the vocabulary. The
+    diagonal of I - Q is summed from what leaves a state, so that tiny escape probabilities keep their precision.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    basin : array_like, int[K, n]
+        Distinct states.
+    temperature : float
+
+    Returns
+    -------
+    ndarray, float64[K]
+    """
+    basin, temperature = np.asarray(basin), float(check_temperature(temperature))
+    size, n = basin.shape
+    if len(np.unique(basin, axis=0)) != size:
+        raise ValueError("the states of a basin must be distinct")
+    inside, out = np.zeros((size, size)), np.zeros(size)
+    for i in range(n):
+        rest = np.unique(np.delete(basin, i, axis=1), axis=0, return_inverse=True)[1].ravel()
+        alike = rest[:, None] == rest  # states that differ at most at site i
+        for part in np.array_split(np.arange(size), -(-size // 256)):  # |V| float64 per row: in parts
+            law = (model.scores(basin[part], np.full(len(part), i)).double() / temperature).log_softmax(1)
+            tokens = torch.as_tensor(basin[:, i], device=law.device)
+            inside[part] += np.where(alike[part], law[:, tokens].exp().cpu().numpy(), 0.0) / n
+            member = torch.zeros_like(law, dtype=torch.bool)
+            row, column = np.nonzero(alike[part])
+            member[row, tokens[column]] = True
+            out[part] += law.masked_fill(member, -torch.inf).logsumexp(1).exp().cpu().numpy() / n
+    np.fill_diagonal(inside, 0.0)
+    return np.linalg.solve(np.diag(out + inside.sum(1)) - inside, np.ones(size))
+
+
+def _time(model, start, inside, temperature, repeats, n_steps, seed, holding):
+    trace = run_chains(
+        model, np.tile(start, (repeats, 1)), n_steps=n_steps, temperature=temperature, seed=seed,
+        until=lambda states: ~inside(states), holding=holding,
+    )  # fmt: skip
+    left = trace.stopped >= 0
+    return pd.DataFrame({"exposure": np.where(left, trace.stopped, trace.n_steps), "left": left})
+
+
+def time_escapes(model, start, basin, temperature, *, repeats, n_steps, seed=0, holding="path"):
+    """Observed times to leave a set of states, of independent chains from one of them.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    start : array_like, int[n]
+    basin : array_like, int[K, n]
+        The set; `start` is one of its states.
+    temperature : float
+    repeats, n_steps : int
+        Chains, and the budget of each.
+    seed : int
+    holding : {"path", "geometric"}
+        See `run_chains`. Only ``"path"`` tests a prediction of the holding time of a single state: ``"geometric"``
+        draws it from that very prediction.
+
+    Returns
+    -------
+    DataFrame
+        Per chain: ``exposure`` (steps to the exit, or to the end of the budget) and ``left`` (False: censored).
+    """
+    members = {tuple(state) for state in np.asarray(basin).tolist()}
+    inside = lambda states: np.array([tuple(state) in members for state in states.tolist()])  # noqa: E731
+    return _time(model, start, inside, temperature, repeats, n_steps, seed, holding)
+
+
+def time_count_escapes(model, start, token, floor, temperature, *, repeats, n_steps, seed=0, holding="geometric"):
+    """Observed times until at most `floor` sites hold `token`, of independent chains; otherwise as `time_escapes`."""
+    inside = lambda states: (states == token).sum(1) > floor  # noqa: E731
+    return _time(model, start, inside, temperature, repeats, n_steps, seed, holding)
 
 
 def poisson_interval(count):
@@ -415,12 +536,12 @@ def token_drift(model, states, token, temperatures):
     sites, repeated = np.tile(np.arange(n), size), np.repeat(states, n, axis=0)
     chance = np.empty((len(temperatures), 2, size * n))  # of the token, of all others
     for part in np.array_split(np.arange(size * n), max(1, size * n // 256)):  # |V| float64 per row: in parts
-        scores = model.scores(repeated[part], sites[part]).double()
+        scores = model.scores(repeated[part], sites[part]).to(torch.float64, copy=True)
+        own = scores[:, token].clone()
+        scores[:, token] = -torch.inf  # the others summed, so that a tiny probability to leave keeps its precision
         for k, temperature in enumerate(temperatures):
-            law = (scores / temperature).log_softmax(1)
-            chance[k, 0, part] = law[:, token].exp().cpu().numpy()
-            law[:, token] = -torch.inf  # the others summed, so that a tiny probability to leave keeps its precision
-            chance[k, 1, part] = law.logsumexp(1).exp().cpu().numpy()
+            lead = own / temperature - (scores / temperature).logsumexp(1)  # log odds of the token
+            chance[k, :, part] = torch.stack([lead.sigmoid(), (-lead).sigmoid()], dim=1).cpu().numpy()
     holds = states == token
     enter, leave = chance.reshape(len(temperatures), 2, size, n).swapaxes(0, 1)  # (K, B, n) each
     up, down = (enter * ~holds).sum(2) / n, (leave * holds).sum(2) / n  # (K, B)
@@ -430,6 +551,23 @@ def token_drift(model, states, token, temperatures):
             "up": up.ravel(), "down": down.ravel(), "drift": (up - down).ravel(),
         }
     )  # fmt: skip
+
+
+def birth_death_time(up, down):
+    r"""Mean time of a birth–death chain from its highest count to below its lowest.
+
+    :math:`\sum_c T_c` with :math:`T_c = 1/p_-(c) + T_{c+1}\, p_+(c)/p_-(c)`, the mean time from count c to c - 1.
+
+    Parameters
+    ----------
+    up, down : array_like, float[K]
+        Probabilities of a step up and down from each count, lowest first; from the highest there is no step up.
+    """
+    time = total = 0.0
+    for rise, fall in zip(np.asarray(up, float)[::-1], np.asarray(down, float)[::-1], strict=True):
+        time = (1 + rise * time) / fall  # of the highest count: time is still zero
+        total += time
+    return total
 
 
 def scan_drift(model, states, tokens, count, temperatures, *, seed=0, progress=None):

@@ -144,8 +144,13 @@ def escape_times(matrix, basin):
     -------
     ndarray, float64[K]
     """
-    inside = matrix.tocsr()[basin][:, basin]
-    return sp.linalg.spsolve((sp.identity(len(basin)) - inside).tocsc(), np.ones(len(basin)))
+    basin, rows = np.asarray(basin), matrix.tocsr()[basin]
+    others = np.ones(matrix.shape[0], bool)
+    others[basin] = False
+    inside = rows[:, basin].tolil()
+    inside.setdiag(0)  # the diagonal of I - Q is summed from what leaves a state: precise however small that is
+    leave = np.asarray(inside.sum(1) + rows[:, others].sum(1)).ravel()
+    return sp.linalg.spsolve((sp.diags(leave) - inside).tocsc(), np.ones(len(basin)))
 
 
 def conductance(matrix, basin):

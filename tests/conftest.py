@@ -22,6 +22,9 @@ from glauber_lib.models import DATA, IsingModel, TabularModel, load_model
 hypothesis.settings.register_profile("glauber", deadline=None, derandomize=True, database=None, max_examples=50)
 hypothesis.settings.load_profile("glauber")
 
+if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):  # more threads than cores are much slower than too few
+    torch.set_num_threads(max(1, os.cpu_count() // int(workers)))
+
 MASKED = ["bert", "roberta", "modernbert"]
 TEXTS = [json.loads(line)["text"] for line in (DATA / "passages.jsonl").read_text().splitlines()]
 

@@ -10,16 +10,20 @@ from hypothesis import strategies as st
 
 from glauber_lib import exact
 from glauber_lib.bounds import (
+    basin_escape_times,
+    birth_death_time,
     calibrate_stays,
     column_influence,
     contraction_bound,
     contraction_norms,
     escape_bound,
     escape_probability,
+    longest_stays,
     measure_influence,
     mixing_lower_bound,
-    observed_stays,
     poisson_interval,
+    recurrent_states,
+    regress_stays,
     replacement_tokens,
     scan_drift,
     score_gaps,
@@ -27,9 +31,11 @@ from glauber_lib.bounds import (
     states_with_count,
     sufficient_temperature,
     threshold,
+    time_count_escapes,
+    time_escapes,
     token_drift,
 )
-from glauber_lib.chains import Trace, run_chains
+from glauber_lib.chains import Trace
 from glauber_lib.couplings import coalesce
 from glauber_lib.models import IsingModel, TabularModel, all_states
 
@@ -278,49 +284,110 @@ def test_the_paper_s_lower_bound_is_below_the_mixing_time(temperature):
     assert 4 * mixing_lower_bound(margin, temperature, 5) * escape_bound(margin, temperature, 5) == pytest.approx(1)
 
 
-def test_stays_of_frozen_stopped_or_ragged_chains_are_refused():
-    model = random_table(2, 3)
-    for states, options in (
-        ([[0, 0]], {"frozen": [True, False]}),
-        ([[0, 0]], {"until": lambda x: x[:, 0] == x[:, 0]}),
-    ):
-        with pytest.raises(ValueError, match="no site frozen and none stopped"):
-            observed_stays(model, run_chains(model, states, n_steps=20, **options), every=5)
-
-
-def test_stays_are_observed_from_each_look_to_the_exit():
-    # 00 for 12 steps, 10 for 13, 11 to the end
-    moves = np.array([[11, 0, 0, 0, 1], [24, 0, 1, 0, 1]]).T
+def planted_trace():
+    """00 for 12 steps, 10 for 13, 11 for 3, 10 for 2 to the end."""
+    moves = np.array([[11, 0, 0, 0, 1], [24, 0, 1, 0, 1], [27, 0, 1, 1, 0]]).T
     settings = (30, np.array([0.5]), 0, np.array([0]), np.zeros((1, 2), bool), np.array([-1]))
-    trace = Trace(np.array([[0, 0]]), *moves, *settings)
-    model = random_table(2, 2)
-    stays = observed_stays(model, trace, every=5)  # looks at 0, 5, 10, | 15, 20, | 25
-    assert list(stays.state) == [(0, 0), (1, 0), (1, 1)]
-    assert list(stays.exposure) == [12, 10, 5] and list(stays.left) == [True, True, False]
-    assert list(stays.escape) == [escape_probability(model, state, 0.5) for state in stays.state]
+    return Trace(np.array([[0, 0]]), *moves, *settings)
 
 
-def test_observed_stays_last_as_long_as_the_exact_escape_probability_says():
-    model = random_table(2, 3, spread=3.0)
-    trace = run_chains(model, np.zeros((45, 2), int), n_steps=1_000, temperature=[0.4, 0.8, 1.6] * 15)
-    stays = observed_stays(model, trace, every=20)
+def test_the_longest_stays_are_distinct_states_longest_first():
+    stays = longest_stays(planted_trace(), 2)
+    assert list(stays.state) == [(1, 0), (0, 0)] and list(stays.stay) == [13, 12]
+    assert list(longest_stays(planted_trace(), 9).stay) == [13, 12, 3] and (stays.temperature == 0.5).all()
+
+
+def test_recurrent_states_are_those_visited_again():
+    assert recurrent_states(planted_trace(), 0, 0, 5).tolist() == [[1, 0]]
+    assert recurrent_states(planted_trace(), 0, 25, 5).tolist() == []  # 10 is entered once after step 25
+
+
+def test_timed_stays_last_as_long_as_the_exact_escape_probability_says():
+    model, rows = random_table(2, 3, spread=3.0), []
+    for temperature in (0.4, 0.8, 1.6):
+        for state in all_states(3, 2):
+            timed = time_escapes(model, state, [state], temperature, repeats=30, n_steps=500)
+            rows.append(timed.assign(temperature=temperature, escape=escape_probability(model, state, temperature)))
+    stays = pd.concat(rows, ignore_index=True)
     # exits are counted against the sum of their probabilities: a martingale, whose variance is at most that sum
     for _, group in stays.groupby("temperature"):
         expected = (group.escape * group.exposure).sum()
         assert abs(group.left.sum() - expected) < 4 * np.sqrt(expected)
-    table = calibrate_stays(stays, bins=5)
+    table = calibrate_stays(stays)
     assert table.stays.sum() == len(stays) and table.exits.sum() == stays.left.sum()
     assert (table.low <= table.observed).all() and (table.observed <= table.high).all()
-    assert ((table.low < table.predicted) & (table.predicted < table.high)).sum() >= 4
+    assert ((table.low < table.predicted) & (table.predicted < table.high)).mean() > 0.7
     assert table.predicted.max() > 3 * table.predicted.min()  # the groups do differ
+    low, high = regress_stays(stays)["slope_interval"]
+    assert low < 1 < high
 
 
 def test_a_group_that_nobody_left_has_an_infinite_observed_stay():
     stays = pd.DataFrame({"escape": [0.01, 0.01], "exposure": [10, 20], "left": [False, False]})
-    (row,) = calibrate_stays(stays, bins=1).itertuples()
+    (row,) = calibrate_stays(stays).itertuples()
     assert (row.exits, row.observed, row.high) == (0, np.inf, np.inf)
     assert row.expected == pytest.approx(0.3) and row.predicted == pytest.approx(100)
     assert row.low == pytest.approx(30 / -np.log(0.025))  # no exit in 30 steps
+
+
+@pytest.mark.parametrize("power", [1.0, 0.7])
+def test_the_regression_finds_the_power_that_made_the_stays(power):
+    rng = np.random.default_rng(0)
+    escape = 10 ** -rng.uniform(1, 5, size=3_000)
+    times = rng.geometric(escape**power)
+    stays = pd.DataFrame({"escape": escape, "exposure": np.minimum(times, 3_000), "left": times <= 3_000})
+    assert not stays.left.all()  # some are censored
+    fit = regress_stays(stays)
+    low, high = fit["slope_interval"]
+    assert low < power < high and high - low < 0.1
+    low, high = fit["ratio_interval"]
+    assert low < fit["center"] ** (power - 1) < high and fit["ratio"] == pytest.approx(np.sqrt(low * high))
+    assert 3 < fit["decades"] <= 4
+
+
+def test_a_regression_without_exits_is_refused():
+    stays = pd.DataFrame({"escape": [0.1, 0.01], "exposure": [10, 20], "left": [True, False]})
+    with pytest.raises(ValueError, match="two different predicted"):
+        regress_stays(stays)
+
+
+# Sets of states ----------------------------------------------------------------------------------------------------
+
+
+@given(systems(), st.integers(1, 5), st.integers(0, 2**32))
+def test_escape_times_of_a_set_are_those_of_the_whole_matrix(case, size, seed):
+    model, n, temperature = case
+    states = all_states(model.n_tokens, n)
+    chosen = np.random.default_rng(seed).permutation(len(states))[: min(size, len(states) - 1)]
+    expected = exact.escape_times(exact.transition_matrix(model, n, temperature), chosen)
+    np.testing.assert_allclose(basin_escape_times(model, states[chosen], temperature), expected, rtol=1e-6)
+
+
+def test_escape_time_of_one_state_is_the_inverse_of_its_probability_however_small():
+    model = TabularModel([[[30.0, 30.0], [0.0, 0.0]], [[32.0, 0.0], [32.0, 0.0]]])
+    (time,) = basin_escape_times(model, [[0, 0]], 0.5)
+    assert time == pytest.approx(1 / escape_probability(model, [0, 0], 0.5)) and time > 1e25
+
+
+def test_a_basin_with_a_state_twice_is_refused():
+    with pytest.raises(ValueError, match="distinct"):
+        basin_escape_times(random_table(2, 2), [[0, 0], [0, 0]], 1.0)
+
+
+@pytest.mark.parametrize("holding", ["path", "geometric"])
+def test_timed_escapes_have_the_mean_of_the_linear_solve(holding):
+    model = random_table(3, 2, spread=2.0)
+    basin = np.array([[0, 0, 0], [0, 0, 1], [0, 1, 1]])
+    expected = basin_escape_times(model, basin, 0.8)[1]
+    timed = time_escapes(model, basin[1], basin, 0.8, repeats=1_000, n_steps=100_000, seed=3, holding=holding)
+    assert timed.left.all()
+    assert abs(timed.exposure.mean() - expected) < 4 * timed.exposure.std() / np.sqrt(1_000)
+
+
+def test_a_budget_censors_timed_escapes():
+    model = IsingModel([[0.0, 9.0], [9.0, 0.0]])
+    timed = time_escapes(model, [0, 0], [[0, 0]], 0.5, repeats=3, n_steps=50)
+    assert not timed.left.any() and (timed.exposure == 50).all()
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 40])
@@ -387,3 +454,19 @@ def test_a_scan_is_the_drift_of_each_token():
         alone = token_drift(model, states_with_count(states, token, 2, seed=3), token, [0.5, 1.0])
         pd.testing.assert_frame_equal(scan[scan.token == token].drop(columns="token").reset_index(drop=True), alone)
         assert (alone["count"] == 2).all()
+
+
+@pytest.mark.parametrize("holding", ["path", "geometric"])
+def test_a_count_of_independent_sites_is_a_birth_death_chain(holding):
+    n, enter = 6, 0.7  # every site takes token 0 with probability 0.7
+    ones = np.indices((2,) * n).sum(0)
+    model = TabularModel.from_joint(np.log(enter) * (n - ones) + np.log(1 - enter) * ones)
+    counts, floor = np.arange(3, n + 1), 2
+    expected = birth_death_time((n - counts) / n * enter, counts / n * (1 - enter))
+    states, matrix = all_states(2, n), exact.transition_matrix(model, n)
+    above = np.flatnonzero((states == 0).sum(1) > floor)
+    assert expected == pytest.approx(exact.escape_times(matrix, above)[0])  # state 0 holds the token everywhere
+    options = {"repeats": 500, "n_steps": 100_000, "holding": holding}
+    timed = time_count_escapes(model, np.zeros(n, int), 0, floor, 1.0, **options)
+    assert timed.left.all()
+    assert abs(timed.exposure.mean() - expected) < 4 * timed.exposure.std() / np.sqrt(500)

@@ -327,36 +327,36 @@ def test_the_command_refuses_unknown_names_with_status_two(root, arguments, caps
 def test_one_failing_notebook_fails_the_command_but_not_the_others(root, monkeypatch):
     ran = []
 
-    def run_notebook(notebook, profile):
+    def run_notebook(notebook, profile, position):
         ran.append(notebook)
         if notebook == "02_bounds":
             raise papermill.exceptions.PapermillExecutionError(0, 1, "1 / 0", "ZeroDivisionError", "by zero", [])
         return 0.0
 
     monkeypatch.setattr(paper, "run_notebook", run_notebook)
-    assert paper.main(["--profile", "smoke"]) == 1 and ran == list(paper.NOTEBOOKS)
+    assert paper.main(["--profile", "smoke", "--jobs", "1"]) == 1 and ran == list(paper.NOTEBOOKS)
 
 
 def test_an_interrupted_command_says_so_by_its_status(root, monkeypatch):
-    def interrupted(notebook, profile):
+    def interrupted(notebook, profile, position):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(paper, "run_notebook", interrupted)
-    assert paper.main(["--profile", "smoke"]) == 130
+    assert paper.main(["--profile", "smoke", "--jobs", "1"]) == 130
 
 
 def test_a_second_run_does_nothing_unless_forced(root, monkeypatch):
     ran = []
 
-    def run_notebook(notebook, profile):
+    def run_notebook(notebook, profile, position):
         ran.append(notebook)
         finished(root, notebook)
         return 0.0
 
     monkeypatch.setattr(paper, "run_notebook", run_notebook)
-    assert paper.main(["--profile", "smoke"]) == 0 and ran == list(paper.NOTEBOOKS)
-    assert paper.main(["--profile", "smoke"]) == 0 and ran == list(paper.NOTEBOOKS)
-    assert paper.main(["--profile", "smoke", "--notebook", "02_bounds", "--force"]) == 0
+    assert paper.main(["--profile", "smoke", "--jobs", "1"]) == 0 and ran == list(paper.NOTEBOOKS)
+    assert paper.main(["--profile", "smoke", "--jobs", "1"]) == 0 and ran == list(paper.NOTEBOOKS)
+    assert paper.main(["--profile", "smoke", "--notebook", "02_bounds", "--force", "--jobs", "1"]) == 0
     assert ran == [*paper.NOTEBOOKS, "02_bounds"]
 
 
