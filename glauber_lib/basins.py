@@ -1,8 +1,16 @@
 r"""Where the chain goes: sentence embeddings, semantic drift, topics and traps (paper §6.2, App. B, C)."""
 
+import functools
+
+import joblib
 import numpy as np
 import pandas as pd
 from sentence_transformers import SentenceTransformer
+from sklearn.cluster import AgglomerativeClustering
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from statsmodels.stats.multitest import multipletests
 from transformers import pipeline
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 
@@ -73,6 +81,30 @@ class TopicScorer:
         return weights / weights.sum(1, keepdims=True)
 
 
+class LexicalTopicScorer:
+    """Topics by words alone: logistic regression on TF–IDF, trained on labelled passages.
+
+    It shares nothing with the sentence embedder, so it serves as an independent second scorer of the default.
+
+    Parameters
+    ----------
+    passages : DataFrame
+        Columns ``text`` and ``topic``.
+    """
+
+    def __init__(self, passages):
+        self.labels = list(TOPICS)
+        self.cache_key = ["LexicalTopicScorer", joblib.hash(passages[["text", "topic"]].to_numpy().tolist())]
+        words = TfidfVectorizer(sublinear_tf=True, stop_words="english")
+        self._classify = make_pipeline(words, LogisticRegression(C=30.0, max_iter=1_000))
+        self._classify.fit(passages.text, passages.topic)
+        self._order = [list(self._classify.classes_).index(label) for label in self.labels]
+
+    def score(self, texts):
+        """Probabilities float64[len(texts), len(labels)], in the order of `labels`."""
+        return self._classify.predict_proba(texts)[:, self._order]
+
+
 class PipelineTopicScorer:
     """The published scorer: a Hugging Face zero-shot pipeline, such as ``facebook/bart-large-mnli``."""
 
@@ -87,9 +119,15 @@ class PipelineTopicScorer:
         return np.array([[dict(zip(a["labels"], a["scores"], strict=True))[k] for k in self.labels] for a in answers])
 
 
-def load_topic_scorer(name, embedder):
-    """`TopicScorer` for the name ``"similarity"``, otherwise a `PipelineTopicScorer` of that model."""
-    return TopicScorer(embedder) if name == "similarity" else PipelineTopicScorer(name)
+def load_topic_scorer(name, embedder, passages):
+    """A scorer by name.
+
+    `TopicScorer` for ``"similarity"``, `LexicalTopicScorer` trained on `passages` for ``"lexical"``, otherwise a
+    `PipelineTopicScorer` of that model.
+    """
+    if name == "similarity":
+        return TopicScorer(embedder)
+    return LexicalTopicScorer(passages) if name == "lexical" else PipelineTopicScorer(name)
 
 
 def topic_scores(model, scorer, states):
@@ -115,6 +153,108 @@ def embed_states(model, embedder, states):
     states = np.asarray(states)
     vectors = embedder.embed(model.texts(states.reshape(-1, states.shape[-1])))
     return vectors.reshape(*states.shape[:-1], -1)
+
+
+# Topics as a Markov chain -------------------------------------------------------------------------------------------
+
+
+def label_rises(gain, own, *, n_resamples=10_000, seed=0):
+    """Permutation test, for every label, of 'it rises more than the other labels that were not the seed's'.
+
+    Under the null hypothesis a chain's rises are exchangeable between the labels that were not its seed's. The
+    statistic is a label's mean rise over the chains it was not the seed of, less that of their other labels.
+
+    Parameters
+    ----------
+    gain : ndarray, float[C, L]
+        Rise of each label's score along each chain.
+    own : ndarray, int[C]
+        The seed's label of each chain.
+    n_resamples : int
+    seed : int
+
+    Returns
+    -------
+    DataFrame
+        Per label: ``rise`` (mean over the chains it was not the seed of), ``excess`` (the statistic), ``p`` (one-sided,
+        never zero) and ``p_holm`` (corrected for the number of labels).
+    """
+    gain, own, rng = np.asarray(gain, float), np.asarray(own), np.random.default_rng(seed)
+    n_labels, rows = gain.shape[1], []
+    for label in range(n_labels):
+        mine = gain[own != label]
+        others = np.ones_like(mine, bool)
+        others[np.arange(len(mine)), own[own != label]] = False
+        values = mine[others].reshape(len(mine), n_labels - 1)  # the labels that were not the seed's
+        center = values.mean(1)
+        scale = (n_labels - 1) / (n_labels - 2)  # a value less the mean of the others
+        observed = scale * (mine[:, label] - center).mean()
+        picks = rng.integers(n_labels - 1, size=(n_resamples, len(mine)))
+        drawn = scale * (values[np.arange(len(mine)), picks] - center).mean(1)
+        p = (1 + (drawn >= observed - 1e-12).sum()) / (1 + n_resamples)
+        rows.append({"rise": mine[:, label].mean(), "excess": observed, "p": p})
+    table = pd.DataFrame(rows)
+    return table.assign(p_holm=multipletests(table.p, method="holm")[1])
+
+
+def transition_counts(paths, n_labels):
+    """Transitions int64[L, L] from one record to the next in label paths int[C, K], all chains together."""
+    paths = np.asarray(paths)
+    return np.bincount(
+        (paths[:, :-1] * n_labels + paths[:, 1:]).ravel(), minlength=n_labels**2
+    ).reshape(n_labels, n_labels)  # fmt: skip
+
+
+def entropy_production(counts):
+    r"""Entropy production per record, nats: :math:`\tfrac12\sum_{ij} (J_{ij} - J_{ji}) \log(J_{ij}/J_{ji})`.
+
+    J is the share of transitions, each counted half a time more, so that a flow that was never seen is not infinite.
+    Zero for a chain in equilibrium; a finite sample of one gives more than zero (`reversible_paths` says how much).
+    """
+    flow = np.asarray(counts, float) + 0.5
+    flow /= flow.sum()
+    return float(0.5 * ((flow - flow.T) * np.log(flow / flow.T)).sum())
+
+
+def reversible_paths(paths, n_labels, rng):
+    """Paths as long as `paths`, from the same starts, of the chain in detailed balance with the symmetrised flow."""
+    paths = np.asarray(paths)
+    counts = transition_counts(paths, n_labels)
+    flow = counts + counts.T + 1e-9
+    cumulated = (flow / flow.sum(1, keepdims=True)).cumsum(1)
+    out = paths.copy()
+    for k in range(1, paths.shape[1]):
+        uniform = rng.random((len(paths), 1))
+        out[:, k] = np.minimum((uniform >= cumulated[out[:, k - 1]]).sum(1), n_labels - 1)
+    return out
+
+
+def dwell_times(paths, label):
+    """Lengths of the runs of one label in label paths int[C, K], in records; and whether their end was seen.
+
+    A run that began before the first record is counted from it.
+    """
+    length, ended = [], []
+    for path in np.asarray(paths):
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], path == label, [False]]).astype(int)))
+        for first, last in edges.reshape(-1, 2):
+            length.append(last - first)
+            ended.append(last < len(path))
+    return np.array(length, int), np.array(ended, bool)
+
+
+def recurrence_times(paths, label):
+    """Records from leaving one label to being back, in label paths int[C, K]; and whether it came back."""
+    length, back = [], []
+    for path in np.asarray(paths):
+        at = np.flatnonzero(path == label)
+        for k, place in enumerate(at):
+            following = at[k + 1] if k + 1 < len(at) else len(path)
+            if following > place + 1:  # left after `place`
+                length.append(following - place)
+                back.append(following < len(path))
+    # a label that is present at the last record was not left there
+    return np.array(length, int), np.array(back, bool)
 
 
 # Traps -------------------------------------------------------------------------------------------------------------
@@ -152,6 +292,79 @@ def still_runs(vectors, steps, *, window=300, threshold=0.12):
     return [(int(steps[a]), int(steps[b - 1] + window)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 
 
+def occupied_runs(visits, steps, *, window=300, n_states=5, share=0.9):
+    """Maximal runs of windows that are spent in few states: what a trap is in state space, without any embedding.
+
+    Parameters
+    ----------
+    visits : (ndarray, ndarray, ndarray)
+        From `Trace.visits`.
+    steps : ndarray, int[K]
+        A window starts at each of these increasing steps.
+    window : int
+        Steps.
+    n_states : int
+        How many states a trap may hop between.
+    share : float
+        Least share of a window's steps in its `n_states` most occupied states.
+
+    Returns
+    -------
+    list of (int, int)
+        First and last step of each run.
+    """
+    states, entered, durations = visits
+    steps, code = np.asarray(steps), np.unique(states, axis=0, return_inverse=True)[1].ravel()
+    starts = steps[steps + window <= steps[-1]]
+    held = []
+    for first in starts:
+        a, b = np.searchsorted(entered, [first, first + window - 1], side="right") - 1
+        spent = np.minimum(entered + durations, first + window)[a : b + 1] - np.maximum(entered, first)[a : b + 1]
+        per_state = np.bincount(np.unique(code[a : b + 1], return_inverse=True)[1], weights=spent)
+        held.append(np.sort(per_state)[-n_states:].sum() >= share * window)
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], np.array(held, dtype=int), [0]])))
+    return [(int(starts[a]), int(starts[b - 1] + window)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def inside_runs(runs, steps):
+    """Whether each of `steps` lies in one of the runs (first, last), bool[K]."""
+    steps, inside = np.asarray(steps), np.zeros(len(steps), bool)
+    for first, last in runs:
+        inside |= (steps >= first) & (steps <= last)
+    return inside
+
+
+def template_families(states, *, threshold=0.5):
+    """Families of states that share a template: average linkage on the share of sites that differ.
+
+    Parameters
+    ----------
+    states : array_like, int[K, n]
+    threshold : float
+        Families further apart than this share of the sites stay separate.
+
+    Returns
+    -------
+    family : ndarray, int64[K]
+        Number of each state's family, the largest first.
+    templates : list of ndarray, int64[n]
+        Of each family the token at each site, -1 where its states differ.
+    """
+    states = np.asarray(states)
+    if len(states) < 2:
+        return np.zeros(len(states), int), [row.copy() for row in states]
+    apart = (states[:, None] != states).mean(2)
+    options = {"n_clusters": None, "metric": "precomputed", "linkage": "average", "distance_threshold": threshold}
+    found = AgglomerativeClustering(**options).fit_predict(apart)
+    rank = np.argsort(np.argsort(-np.bincount(found), kind="stable"), kind="stable")
+    family = rank[found]
+    templates = []
+    for k in range(family.max() + 1):
+        mine = states[family == k]
+        templates.append(np.where((mine == mine[0]).all(0), mine[0], -1))
+    return family, templates
+
+
 def modal_state(visits, first, last):
     """The state in which a chain spends most of the steps ``first .. last``, and its share of them.
 
@@ -187,32 +400,33 @@ def survey_traps(model, trace, embedder, *, stride=25, window=300, threshold=0.1
     -------
     DataFrame
         One row per trap, longest first: ``chain, start, duration`` (from the start of the first still window to that
-        of the last, plus `stride`; ``censored`` if the last one ends with the budget), ``text`` of the modal state and
-        its ``share`` of the steps, ``mean_gap``, ``min_gap`` (logits), ``type`` (perfect if every gap is positive),
-        and for the modal state alone ``escape``, the exact one-step escape probability, ``bound``, the
-        paper's bound on it, and ``holding``, the longest single stay in it.
+        of the last, plus `stride`; ``censored`` if the last one ends with the budget), ``text`` of the modal state,
+        its tokens ``state`` and its ``share`` of the steps, ``mean_gap``, ``min_gap`` (logits), ``type`` (perfect if
+        every gap is positive), and for the modal state alone ``escape``, the exact one-step escape probability,
+        ``bound``, the paper's bound on it, and ``holding``, the longest single stay in it.
     """
     steps = np.arange(0, trace.n_steps + 1, stride)
     states = trace.states(steps)  # (K, B, n)
+    gaps_of = functools.cache(lambda state: score_gaps(model, state))
+    escape_of = functools.cache(lambda state, temperature: escape_probability(model, state, temperature))
     rows = []
     for chain in range(states.shape[1]):
         vectors, visits = embed_states(model, embedder, states[:, chain]), trace.visits(chain)
         for first, last in still_runs(vectors, steps, window=window, threshold=threshold):
             state, share = modal_state(visits, first, last)
-            gaps = score_gaps(model, state)
-            temperature = trace.temperature[chain]
+            state, holding = tuple(state.tolist()), int(visits[2][(visits[0] == state).all(1)].max())
+            gaps, temperature = gaps_of(state), trace.temperature[chain]
             rows.append(
                 {
                     "chain": chain, "temperature": temperature, "start": first,
-                    "duration": last - first - window + stride,
-                    "censored": last + stride > trace.n_steps, "text": model.texts(state[None])[0], "share": share,
+                    "duration": last - first - window + stride, "censored": last + stride > trace.n_steps,
+                    "text": model.texts(np.array([state]))[0], "state": state, "share": share,
                     "mean_gap": gaps.mean(), "min_gap": gaps.min(),
                     "type": "perfect" if gaps.min() > 0 else "approximate",
-                    "escape": escape_probability(model, state, temperature),
-                    "bound": escape_bound(gaps.min(), temperature, model.n_tokens),
-                    "holding": int(visits[2][(visits[0] == state).all(1)].max()),
+                    "escape": escape_of(state, temperature),
+                    "bound": escape_bound(gaps.min(), temperature, model.n_tokens), "holding": holding,
                 }
             )  # fmt: skip
-    columns = ["chain", "temperature", "start", "duration", "censored", "text", "share", "mean_gap", "min_gap", "type",
-               "escape", "bound", "holding"]  # fmt: skip
+    columns = ["chain", "temperature", "start", "duration", "censored", "text", "state", "share", "mean_gap",
+               "min_gap", "type", "escape", "bound", "holding"]  # fmt: skip
     return pd.DataFrame(rows, columns=columns).sort_values("duration", ascending=False, ignore_index=True)

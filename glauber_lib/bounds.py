@@ -286,6 +286,21 @@ def escape_probability(model, state, temperature):
     return float(log_law.logsumexp(1).exp().mean())
 
 
+def log_pseudo_likelihood(model, states):
+    r"""Pseudo-log-likelihood :math:`\sum_i \log \pi_i(x_i \mid x_{-i})` at temperature one, float64[B].
+
+    Divided by -n and exponentiated it is the pseudo-perplexity.
+    """
+    states = np.asarray(states)
+    size, n = states.shape
+    sites, repeated, terms = np.tile(np.arange(n), size), np.repeat(states, n, axis=0), np.empty(size * n)
+    for part in np.array_split(np.arange(size * n), max(1, size * n // 256)):  # |V| float64 per row: in parts
+        scores = model.scores(repeated[part], sites[part]).double()
+        own = torch.as_tensor(repeated[part, sites[part]], device=scores.device)[:, None]
+        terms[part] = (scores.gather(1, own)[:, 0] - scores.logsumexp(1)).cpu().numpy()
+    return terms.reshape(size, n).sum(1)
+
+
 def escape_bound(margin, temperature, n_tokens):
     r"""The paper's bound on the escape probability, :math:`(|V| - 1) e^{-\gamma/\tau}` (not capped at one)."""
     return (n_tokens - 1) * np.exp(-margin / temperature)

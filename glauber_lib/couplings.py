@@ -9,6 +9,7 @@ uniform falls in it, nothing is computed (`engine`). This changes nothing in the
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -85,8 +86,9 @@ class Coalescence:
         Budget, or the steps done when interrupted.
     hamming : ndarray, int16[n_steps + 1, B]
         Number of sites at which the pair differs, before the first and after each step.
-    final : ndarray, int64[2, B, n]
-        States at the end; a coalesced pair is left where it met.
+    initial : ndarray, int64[2, B, n]
+    moves : ndarray, int64[5, M]
+        Step, pair, site and the two new tokens of every step that changed a state, in order of time.
     model_calls : int
         Conditionals evaluated.
     complete : bool
@@ -96,9 +98,31 @@ class Coalescence:
     time: np.ndarray
     n_steps: int
     hamming: np.ndarray
-    final: np.ndarray
+    initial: np.ndarray
+    moves: np.ndarray
     model_calls: int
     complete: bool = True
+
+    def states(self, steps):
+        """States int64[K, 2, B, n] of both chains after each of the K increasing numbers of `steps`.
+
+        A coalesced pair is left where it met.
+        """
+        state, done, out = self.initial.copy(), 0, []
+        for step in np.atleast_1d(steps):
+            if not 0 <= step <= self.n_steps:
+                raise ValueError(f"steps must lie in 0..{self.n_steps}, got {step}")
+            until = np.searchsorted(self.moves[0], step, side="left")  # moves at steps < step
+            _, pair, site, *new = self.moves[:, done:until]
+            state[:, pair, site] = new  # of several at one place, the last
+            done = max(done, until)
+            out.append(state.copy())
+        return np.stack(out)
+
+    @cached_property
+    def final(self):
+        """States int64[2, B, n] at the end."""
+        return self.states(self.n_steps)[0]
 
     @property
     def censored(self):
@@ -173,12 +197,12 @@ def coalesce(model, x, y, *, n_steps, temperature=1.0, seed=0, pairs=None, memor
         start=0, n_steps=n_steps, at_once=max(1, 2**22 // model.n_tokens), progress=progress,
     )  # fmt: skip
     moves = np.concatenate([np.zeros((6, 0), dtype=np.int64), *running.moves], axis=1)
-    step, pair, site, *new, change = moves[:, moves[0] < done]  # those of one pair are in order of time
-    final = initial.copy()
-    final[:, pair, site] = new  # of several at one place, the last
+    moves = moves[:, moves[0] < done]
+    moves = moves[:, np.lexsort(moves[:2][::-1])]
+    step, pair, *_, change = moves
     hamming = np.zeros((done + 1, size), dtype=np.int16)
     hamming[0] = (initial[0] != initial[1]).sum(1)
     np.add.at(hamming, (step + 1, pair), change.astype(np.int16))
     hamming = hamming.cumsum(0, dtype=np.int16)
     time = np.where((hamming == 0).any(0), (hamming == 0).argmax(0), np.nan)
-    return Coalescence(time, done, hamming, final, conditionals.calls, done == n_steps)
+    return Coalescence(time, done, hamming, initial, moves[:5], conditionals.calls, done == n_steps)

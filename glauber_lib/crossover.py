@@ -1,5 +1,6 @@
 """Growth laws, censored times and the transition temperature (paper §6.1)."""
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,70 @@ def median_survival(time, observed):
     if not observed.any():
         return float("nan")
     return float(sm.SurvfuncRight(time, observed.astype(int)).quantile(0.5))
+
+
+def survival_curve(time, observed):
+    """Kaplan–Meier curve of right-censored times with its pointwise 95% interval.
+
+    Parameters
+    ----------
+    time : array_like, float[K]
+        Time of the event, or of the end of observation.
+    observed : array_like, bool[K]
+        Whether the event was seen.
+
+    Returns
+    -------
+    DataFrame
+        ``time`` (0, the times of events, and the end of observation), ``share`` that had no event by then, and its
+        interval ``low``, ``high`` (normal on the log–log scale; nan while nobody, or once everybody, had the event).
+    """
+    time, observed = np.asarray(time, float), np.asarray(observed, bool)
+    if not observed.any():
+        return pd.DataFrame({"time": [0.0, time.max()], "share": 1.0, "low": np.nan, "high": np.nan})
+    fit = sm.SurvfuncRight(time, observed.astype(int))
+    share, error = fit.surv_prob, fit.surv_prob_se
+    with np.errstate(divide="ignore", invalid="ignore"):
+        spread = 1.96 * error / (share * np.abs(np.log(share)))
+        low, high = share ** np.exp(spread), share ** np.exp(-spread)
+    curve = pd.DataFrame({"time": fit.surv_times.astype(float), "share": share, "low": low, "high": high})
+    first = pd.DataFrame({"time": [0.0], "share": [1.0], "low": [np.nan], "high": [np.nan]})
+    return pd.concat([first, curve, curve.iloc[[-1]].assign(time=time.max())], ignore_index=True)
+
+
+def coalescence_bound(alpha, n, chance=0.5):
+    r"""Steps within which a pair has met with at least `chance`, where alpha < 1; infinite otherwise.
+
+    By contraction the expected Hamming distance after t steps is at most :math:`n (1 - (1 - \alpha)/n)^t`, and a pair
+    that has not met is at distance one at least: :math:`t = n/(1 - \alpha) \log(n/(1 - \mathrm{chance}))` suffices.
+    """
+    return n / (1 - alpha) * np.log(n / (1 - chance)) if alpha < 1 else np.inf
+
+
+def convergence(draws):
+    r"""What practitioners check: rank-normalised split :math:`\hat R` and bulk effective sample size, by arviz.
+
+    Parameters
+    ----------
+    draws : array_like, float[C, K]
+        A scalar summary of C chains at K times.
+
+    Returns
+    -------
+    dict
+        ``rhat`` (near one where the chains agree) and ``ess`` (in draws). Chains that all stand still at one value
+        give nan for both.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # arviz announces its next version at import
+        import arviz
+
+    draws = np.asarray(draws, float)
+    if draws.ndim != 2 or draws.shape[0] < 2 or draws.shape[1] < 4:
+        raise ValueError(f"need at least 2 chains of 4 draws, got shape {draws.shape}")
+    if np.ptp(draws) == 0:
+        return {"rhat": np.nan, "ess": np.nan}
+    return {"rhat": float(arviz.rhat(draws)), "ess": float(arviz.ess(draws))}
 
 
 def compare_growth(n, low, high, *, n_resamples=200, seed=0):

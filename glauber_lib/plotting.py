@@ -1,5 +1,7 @@
 """The one matplotlib style, and the figures the notebooks share. Functions take results, never models."""
 
+import html
+
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -84,3 +86,27 @@ def binned_means(axis, x, y, *, bins=6):
     bars = [1.96 * y[g].std(ddof=1) / np.sqrt(len(g)) for g in groups]
     axis.errorbar(centers, means, yerr=bars, fmt="o-", color="black", markersize=4, linewidth=1, capsize=2,
                   label="mean of equal groups, 95%")  # fmt: skip
+
+
+def chain_table(model, trace, row, moves):
+    """Some moves of one chain as an HTML table: the step, and the text with the changed token marked.
+
+    Parameters
+    ----------
+    model : MaskedLM
+    trace : Trace
+    row : int
+    moves : array_like, int[K]
+        Which of the chain's moves, from 0.
+    """
+    states, entered, durations = trace.visits(row)
+    lines = []
+    for k in [0, *(int(m) + 1 for m in moves)]:
+        words = [html.escape(word) for word in model.words(states[k])]
+        if k:
+            site = int(np.flatnonzero(states[k] != states[k - 1])[0])
+            before = html.escape(model.words(states[k - 1])[site])
+            words[site] = f"<mark title=\"before: {before}\">{words[site]}</mark>"
+        lines.append(f"<tr><td>{entered[k]}</td><td>{durations[k]}</td><td>{' '.join(words)}</td></tr>")
+    head = "<tr><th>step</th><th>steps held</th><th>text, the token that changed marked (hover: what it was)</th></tr>"
+    return f'<table class="glauber-chain">{head}{"".join(lines)}</table>'
