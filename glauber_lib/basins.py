@@ -197,6 +197,35 @@ def label_rises(gain, own, *, n_resamples=10_000, seed=0):
     return table.assign(p_holm=multipletests(table.p, method="holm")[1])
 
 
+def group_difference(values, groups, *, n_resamples=10_000, seed=0):
+    """Permutation test of 'the groups have the same mean vector': the share of the variance that lies between them.
+
+    Parameters
+    ----------
+    values : ndarray, float[C, L]
+    groups : array_like, [C]
+        Any labels.
+    n_resamples : int
+    seed : int
+
+    Returns
+    -------
+    share : float
+        Sum of squares between groups over the total one.
+    p : float
+        Share of random assignments to groups of the same sizes that give as much; never zero.
+    """
+    values, rng = np.asarray(values, float), np.random.default_rng(seed)
+    centered = values - values.mean(0)
+    index = np.unique(groups, return_inverse=True)[1]
+    member = (index[:, None] == np.arange(index.max() + 1)).astype(float)  # (C, groups)
+    between = lambda rows: ((member.T @ rows) ** 2 / member.sum(0)[:, None]).sum()  # noqa: E731
+    observed = between(centered)
+    drawn = np.array([between(centered[rng.permutation(len(centered))]) for _ in range(n_resamples)])
+    p = (1 + (drawn >= observed * (1 - 1e-12)).sum()) / (1 + n_resamples)
+    return float(observed / (centered**2).sum()), float(p)
+
+
 def transition_counts(paths, n_labels):
     """Transitions int64[L, L] from one record to the next in label paths int[C, K], all chains together."""
     paths = np.asarray(paths)

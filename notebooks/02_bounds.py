@@ -424,7 +424,13 @@ scan["lead"] = np.log(scan.up / scan.down)
 lead = scan.groupby(["token", "count", "temperature"]).lead.min().unstack()  # an upper bound of the infimum λ
 top = max(run["scan_counts"])
 order = lead.xs(top, level="count")[grid[0]].sort_values(ascending=False).index
-loses = {t: threshold(grid, np.exp(lead.loc[(t, top)].to_numpy())) for t in order}  # lead crosses zero from above
+
+
+def loses(token, count):
+    """Temperature at which the token's lead over balance is lost."""
+    values = lead.loc[(token, count)].to_numpy()
+    return "no lead" if values[0] <= 0 else threshold(grid, np.exp(values))  # above the whole grid: nan
+
 
 rows = []
 for token in order[: run["scan_shown"]]:
@@ -434,7 +440,7 @@ for token in order[: run["scan_shown"]]:
             "token": model.words([token])[0],
             **{f"log p₊/p₋ at {k}, τ = {grid[0]:g}, at most": values[grid[0]] for k, values in of.items()},
             **{f"escape time allowed at {k} (steps)": np.exp(max(values[grid[0]], 0.0) * (k - 1)) for k, values in of.items()},
-            f"no basin at {top} sites above τ =": grid[0] if of[top][grid[0]] <= 0 else loses[token],
+            **{f"lost at {k} above τ =": loses(token, k) for k in of},
         }
     )
 run.save_table(pd.DataFrame(rows), "drift-scan")
@@ -522,7 +528,7 @@ for temperature in run["strip_temperatures"]:
     lam = mine.lead.min()
     timed = run.cached(
         time_count_escapes, model, np.full(size, strongest), strongest, floor, temperature, repeats=run["strip_repeats"],
-        n_steps=10**12, seed=run.seed,
+        n_steps=run["strip_budget"], seed=run.seed,
     )  # fmt: skip
     exits, exposure = int(timed.left.sum()), timed.exposure.sum()
     low, high = poisson_interval(exits)
@@ -550,8 +556,9 @@ for temperature, color in zip(run["shown_scan"], COLORS, strict=False):
     axes[0].plot(values, ".", markersize=3, color=color, label=f"τ = {temperature:g}: {np.mean(values > 0):.0%} above balance")
 reference_line(axes[0], 0.0, "pulled out below, in above")
 axes[0].set(
+    yscale="symlog",
     xlabel=f"rank among {len(scanned)} tokens",
-    ylabel="log p₊/p₋",
+    ylabel="log p₊/p₋ (linear within ±2)",
     title=f"Tokens at {top} of {size} sites",
 )
 axes[0].legend(fontsize=8)
@@ -563,6 +570,7 @@ for token, color in zip(watched, COLORS, strict=False):
     axes[1].plot(ratio.index, ratio["min"], "v:", markersize=4, color=color)
 reference_line(axes[1], 0.0, "balance", left=True)
 axes[1].set(
+    yscale="symlog",
     xlabel="number of sites that hold the token",
     ylabel="log p₊/p₋ (dots: median, triangles: minimum)",
     title=f"A strip of counts, τ = {coldest:g}, {run['strip_states']} states each",
@@ -702,13 +710,13 @@ axes[0].set(
     title=f"τ = {', '.join(f'{t:g}' for t in run['trap_temperatures'])}, n = {n}, budget {options['n_steps']:,} steps",
 )
 axes[0].legend(fontsize=8)
-reference_line(axes[1], 1.0, "one step: no information to the left", vertical=True)
+axes[1].axvline(1.0, color="0.4", linestyle="--", linewidth=1, label="one step: left of it the bound says nothing")
 axes[1].set(
     xscale="log",
     xlabel="mean stay by the worst-case bound $e^{γ/τ}/(|V|-1)$ (steps)",
     title=f"The paper's bound; {int((escape_table['min gap'] <= 0).sum())} states have no margin",
 )
-axes[1].legend(fontsize=8, loc="lower right")
+axes[1].legend(fontsize=8, loc="upper left")
 run.save_figure(figure, "bounds-escape")
 
 # %% [markdown]

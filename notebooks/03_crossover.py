@@ -27,16 +27,34 @@ profile = "mini"
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from scipy.stats import entropy
+from sklearn.decomposition import PCA
 from statsmodels.stats.proportion import proportion_confint
 
+from glauber_lib import exact
 from glauber_lib.basins import Embedder, cosine_distance, embed_states
-from glauber_lib.bounds import measure_influence, replacement_tokens, sufficient_temperature
+from glauber_lib.bounds import (
+    contraction_bound,
+    log_pseudo_likelihood,
+    measure_influence,
+    replacement_tokens,
+    sufficient_temperature,
+    threshold,
+)
 from glauber_lib.chains import run_chains
 from glauber_lib.couplings import coalesce
-from glauber_lib.crossover import compare_growth, median_survival, transition_temperatures
+from glauber_lib.crossover import (
+    coalescence_bound,
+    compare_growth,
+    convergence,
+    median_survival,
+    survival_curve,
+    transition_temperatures,
+)
 from glauber_lib.incompatibility import above, bootstrap_interval
+from glauber_lib.models import RestrictedModel, all_states
 from glauber_lib.paper import Run, load_passages
-from glauber_lib.plotting import COLORS, band
+from glauber_lib.plotting import COLORS, band, reference_line
 
 run = Run("03_crossover", profile)
 passages = load_passages().text
@@ -159,6 +177,17 @@ for level, fit in growth.items():
         why=f"within 2 AIC of the best: {', '.join(close)}; n log n is {excess['n log n']} above it; {censored.mean():.0%} censored",
     )
 
+near = [fit.aic["n log n"] - fit.aic.min() <= 2 for fit in growth.values()]
+run.claim(
+    "hitting-time-shape",
+    "The shape does not depend on the distance d*: share of thresholds for which n log n is within 2 AIC of the best law.",
+    np.mean(near),
+    kind="exact",
+    n=len(near),
+    verdict=bool(all(near)),
+    why=f"d* = {', '.join(f'{level:g}' for level in growth)}; laws compared: n, n log n, n², √n",
+)
+
 # %% [markdown]
 # Growth laws compared by AIC (smaller is better; differences under 2 do not decide).
 
@@ -175,7 +204,7 @@ pd.concat(growth, names=["d*", "law"]).round(2)
 temperatures, pairs = np.array(run["coupling_temperatures"]), run["coupling_pairs"]
 rng = np.random.default_rng(run.seed)
 first, second = rng.permutation(len(passages))[: 2 * pairs].reshape(2, pairs)
-coupling, distance = [], {}
+coupling, distance, together = [], {}, {}
 for n in run["coupling_lengths"]:
     states = model.states(passages, n=n)
     result = run.cached(
@@ -188,6 +217,7 @@ for n in run["coupling_lengths"]:
         seed=run.seed,
         progress=f"pairs, n = {n}",
     )
+    together[n] = result
     distance[n] = result.hamming.reshape(-1, len(temperatures), pairs).mean(2) / n  # (steps + 1, temperatures)
     columns = {"temperature": np.repeat(temperatures, pairs), "pair": np.tile(np.arange(pairs), len(temperatures))}
     coupling.append(pd.DataFrame({"n": n, **columns, "time": result.time, "met": ~result.censored}))
@@ -195,6 +225,26 @@ coupling = pd.concat(coupling, ignore_index=True)
 coupling["observed"] = coupling.time.fillna(run["coupling_steps"])
 share = coupling.pivot_table(index="n", columns="temperature", values="met")
 transition = transition_temperatures(coupling, seed=run.seed)
+
+# %% [markdown]
+# Once two chains agree they must agree for ever: the same states under the same numbers never part.
+
+# %%
+same = coalesce(model, states[first], states[first], n_steps=run["coupling_steps"], temperature=1.0, seed=run.seed)
+assert not same.hamming.any() and (same.time == 0).all()
+
+# %% [markdown]
+# Where the contraction theorem applies it also bounds this time: with α < 1 half of all pairs have met after $n/(1-\alpha)\,\log 2n$ steps. The
+# measured α is a maximum over a few contexts and replacement tokens, a lower bound, so the bound drawn is at least that high.
+
+# %%
+alphas, sufficient = {}, {}
+for n in run["coupling_lengths"]:
+    contexts = model.states(passages.sample(run["threshold_contexts"], random_state=run.seed), n=n)
+    tried = run.cached(replacement_tokens, model, contexts, run["threshold_replacements"], seed=run.seed)
+    influence = run.cached(measure_influence, model, contexts, tried, temperatures, progress=f"influence, n = {n}")
+    alphas[n] = influence.maximum.sum(1).max(1)
+    sufficient[n] = sufficient_temperature(influence.oscillation)
 
 # %%
 figure, axes = plt.subplots(1, 3, figsize=(13.5, 3.9))
@@ -222,12 +272,13 @@ for (n, group), color in zip(coupling.groupby("n"), COLORS, strict=False):
     medians = [median_survival(g.observed, g.met) / scale for _, g in group.groupby("temperature")]
     axes[1].plot(temperatures, medians, "o-", color=color, label=f"n = {n}")
     axes[1].axhline(run["coupling_steps"] / scale, color=color, linestyle=":", linewidth=1)
+    axes[1].plot(temperatures, [coalescence_bound(a, n) / scale for a in alphas[n]], "v--", color=color, markersize=4)
 axes[1].set(
     xscale="log",
     yscale="log",
     xlabel="temperature τ",
     ylabel="median $T_c$ / (n log n)",
-    title="Coalescence time (dotted: budget; not shown: more than half censored)",
+    title="Coalescence time (dotted: budget; dashed: bound where α < 1)",
 )
 axes[1].title.set_fontsize(9)
 axes[1].set_xticks(temperatures, [f"{t:g}" for t in temperatures])
@@ -246,8 +297,56 @@ axes[2].set(
 axes[2].legend(fontsize=8, ncols=4, loc="upper center")
 run.save_figure(figure, "fig2-crossover")
 
+# %% [markdown]
+# The same runs as survival curves (Kaplan–Meier: pairs that have not met when the budget ends are censored, not dropped), as the share that met for
+# every temperature and length, and as the distance of the two texts in embedding space.
+
+# %%
+looks = np.unique(np.linspace(0, run["coupling_steps"], 9).astype(int))
+vectors = run.cached(embed_states, model, embedder, together[largest].states(looks))  # (looks, 2, runs, d)
+apart = cosine_distance(vectors[:, 0], vectors[:, 1]).reshape(len(looks), len(temperatures), pairs)
+figure, axes = plt.subplots(1, 3, figsize=(14, 4))
+of_largest = coupling[coupling.n == largest]
+for (temperature, group), color in zip(of_largest.groupby("temperature"), colors, strict=True):
+    curve = survival_curve(group.observed, group.met)
+    axes[0].step(curve.time, curve.share, where="post", color=color, label=f"τ = {temperature:g}")
+axes[0].set(
+    xlabel="step",
+    ylabel="share of pairs that have not met",
+    title=f"Survival (Kaplan–Meier), n = {largest}, {pairs} pairs each",
+    ylim=(0, 1.3),
+)
+axes[0].legend(fontsize=8, ncols=4, loc="upper center")
+image = axes[1].imshow(share, cmap="viridis", vmin=0, vmax=1, aspect="auto")
+axes[1].set_xticks(range(share.shape[1]), [f"{t:g}" for t in share.columns])
+axes[1].set_yticks(range(share.shape[0]), share.index)
+axes[1].grid(False)
+for (row, column), value in np.ndenumerate(share.to_numpy()):
+    axes[1].text(column, row, f"{value:.0%}", ha="center", va="center", fontsize=8, color="white" if value < 0.6 else "black")
+axes[1].set(xlabel="temperature τ", ylabel="sequence length n", title=f"Share met within {run['coupling_steps']} steps")
+figure.colorbar(image, ax=axes[1], label="share of pairs")
+for k, (temperature, color) in enumerate(zip(temperatures, colors, strict=True)):
+    axes[2].plot(looks, apart[:, k].mean(1), "o-", markersize=3, color=color, label=f"τ = {temperature:g}")
+axes[2].set(
+    xlabel="step",
+    ylabel="cosine distance of the two texts",
+    title=f"Embedding distance of a pair, n = {largest}, mean of {pairs}",
+    ylim=(0, 1.3),
+)
+axes[2].legend(fontsize=8, ncols=4, loc="upper center")
+run.save_figure(figure, "crossover-coalescence")
+
 # %%
 # NBVAL_CHECK_OUTPUT
+run.claim(
+    "identical-stay-identical",
+    "Identical chains under the same numbers stay identical: largest Hamming distance ever.",
+    same.hamming.max(),
+    kind="exact",
+    n=pairs * run["coupling_steps"],
+    verdict=bool(same.hamming.max() == 0),
+    why="also asserted above",
+)
 for n, fit in transition.items():
     cold, hot = share.loc[n].iloc[[0, -1]]
     run.claim(
@@ -280,27 +379,167 @@ for id, (statement, at_smallest, at_largest, null) in comparisons.items():
 
 # %% [markdown]
 # ## Theory beside data
-# The sufficient temperature of section 5, ¼ max Σ δ, at the largest n, against the measured transition. The paper finds it
-# about ten times too high. The oscillations are maxima over a few contexts and replacement tokens: lower bounds.
+# Left, where theory and measurement put the boundary, by length: the temperature from which ¼ max Σ δ guarantees fast
+# mixing and the one at which the measured α crosses one (both lower bounds), and the measured transition τ_c; the paper finds the first about ten times above the last. Right, a chain
+# small enough to be solved: the model on a few sites of a template and a few words, its exact mixing time, the contraction
+# bound from its exact α, and coalescence measured as above. From pairs that differ everywhere: after the time by which three quarters of them met,
+# a chain's law is within ¼ of its pair's.
 
 # %%
-contexts = model.states(passages.sample(run["threshold_contexts"], random_state=run.seed), n=largest)
-replacements = run.cached(replacement_tokens, model, contexts, run["threshold_replacements"], seed=run.seed)
-influence = run.cached(measure_influence, model, contexts, replacements, [1.0], progress="influence")
+words = [int(model.tokens(word)[0]) for word in run["lab_words"]]
+small = RestrictedModel(model, model.tokens(run["lab_template"]), run["lab_sites"], words)
+table = run.cached(exact.tabulate, small, small.n_sites)
+n_lab, n_words = small.n_sites, len(words)
+ends = all_states(n_words, n_lab)[np.random.default_rng(run.seed).integers(n_words**n_lab, size=run["lab_pairs"])]
+others = (ends + np.random.default_rng(run.seed + 1).integers(1, n_words, size=ends.shape)) % n_words  # differs everywhere
+rows = []
+for temperature in run["lab_temperatures"]:
+    chain = exact.transition_matrix(table, n_lab, temperature)
+    alpha = exact.influence(table, n_lab, temperature).sum(0).max()
+    met = run.cached(coalesce, table, ends, others, n_steps=run["lab_steps"], temperature=temperature, seed=run.seed)
+    curve = survival_curve(np.where(met.censored, met.n_steps, met.time), ~met.censored)
+    within = curve[curve.share <= 0.25].time
+    rows.append(
+        {
+            "τ": temperature,
+            "α": alpha,
+            "t_mix": exact.mixing_time(chain),
+            "contraction bound": contraction_bound(alpha, n_lab),
+            "three quarters met": within.min() if len(within) else np.nan,
+            "met": (~met.censored).mean(),
+        }
+    )
+solved = run.save_table(pd.DataFrame(rows), "crossover-laboratory")
+
+# %%
+figure, axes = plt.subplots(1, 2, figsize=(10, 4))
+at = run["coupling_lengths"]
+crossing = [threshold(temperatures, alphas[n]) for n in at]
+centers = [transition[n].center for n in at]
+bars = np.abs(np.array([np.subtract(transition[n].interval, transition[n].center) for n in at])).T
+axes[0].plot(at, [sufficient[n] for n in at], "v--", color=COLORS[1], label="¼ max Σ δ: sufficient, at least")
+axes[0].plot(at, crossing, "^-.", color=COLORS[2], label="measured α crosses 1, at least")
+axes[0].errorbar(at, centers, yerr=bars, fmt="o-", color=COLORS[0], capsize=2, label="τ_c: half of the pairs met, 95%")
+axes[0].set(
+    xlabel="sequence length n",
+    ylabel="temperature τ",
+    yscale="log",
+    title=f"Predicted and measured boundary, budget {run['coupling_steps']} steps",
+)
+axes[0].set_xticks(at, at)
+axes[0].minorticks_off()
+axes[0].legend(fontsize=8)
+axes[1].loglog(solved["τ"], solved["t_mix"], "o-", color="black", markersize=4, label="exact $t_{mix}(1/4)$")
+axes[1].loglog(
+    solved["τ"], solved["contraction bound"].replace(np.inf, np.nan), "v--", color=COLORS[1], markersize=4,
+    label="contraction bound (α < 1)",
+)  # fmt: skip
+axes[1].loglog(
+    solved["τ"], solved["three quarters met"], "s-", color=COLORS[0], markersize=4,
+    label=f"three quarters of {run['lab_pairs']} pairs met",
+)  # fmt: skip
+axes[1].set(
+    xlabel="temperature τ", ylabel="steps", title=f"{n_words**n_lab} states: {n_lab} sites, {n_words} words, budget {run['lab_steps']}"
+)
+axes[1].set_xticks(solved["τ"], [f"{t:g}" for t in solved["τ"]])
+axes[1].minorticks_off()
+axes[1].legend(fontsize=8)
+run.save_figure(figure, "crossover-theory")
 
 # %%
 # NBVAL_CHECK_OUTPUT
-sufficient = sufficient_temperature(influence.oscillation)
-ratio = sufficient / large.center
+ratio = sufficient[largest] / large.center
 run.claim(
     "threshold-over-boundary",
-    f"The sufficient temperature (at least {sufficient:.2g} at n = {largest}) lies far above the measured boundary: ratio.",
+    f"The sufficient temperature (at least {sufficient[largest]:.2g} at n = {largest}) lies far above the measured boundary: ratio.",
     ratio,
     published=10,
     kind="lower bound",
     n=influence.n_pairs,
     verdict=True if ratio > 1 else "not measurable here",
     why="holds if above one; a maximum over sampled contexts can only be too low",
+)
+finite = solved[np.isfinite(solved["contraction bound"])]
+run.claim(
+    "coalescence-under-bound",
+    "Where α < 1, exactly known, three quarters of the pairs meet within the contraction bound: largest ratio of the two times.",
+    (finite["three quarters met"] / finite["contraction bound"]).max(),
+    kind="censored" if finite["three quarters met"].isna().any() else "estimate",
+    n=run["lab_pairs"] * len(finite),
+    verdict=bool((finite["three quarters met"] <= finite["contraction bound"]).all()) if len(finite) else "not measurable here",
+    why=f"{len(finite)} of {len(solved)} temperatures have α < 1; the bound at ε = ¼ is on the chance not to have met",
+)
+log_ratio = np.log(solved["three quarters met"] / solved["t_mix"]).dropna()
+run.claim(
+    "coalescence-tracks-mixing",
+    "Coalescence follows the exact mixing time over temperature: largest factor between them.",
+    np.exp(np.abs(log_ratio).max()),
+    kind="censored" if solved["three quarters met"].isna().any() else "estimate",
+    n=len(log_ratio),
+    verdict=bool(np.exp(np.abs(log_ratio).max()) < 5),
+    why=f"holds if under 5; the exact time itself spans a factor of {solved['t_mix'].max() / solved['t_mix'].min():.3g}",
+)
+
+# %% [markdown]
+# ## What practitioners would see
+# The usual check of convergence is R̂ over chains from overdispersed starts, below about 1.01 to 1.1, and an effective sample size. Here chains from
+# different passages, the second half of each run, and three summaries of a state: the entropy of its tokens, its projections on the first principal component of
+# the embeddings, and its pseudo-log-likelihood. Does R̂ see the transition?
+
+# %%
+length, chains, grid = run["convergence_length"], run["convergence_chains"], np.array(run["convergence_temperatures"])
+starts = model.states(passages.sample(chains, random_state=run.seed + 3), n=length)
+trace = run.cached(
+    run_chains, model, np.tile(starts, (len(grid), 1)), n_steps=run["convergence_steps"], temperature=np.repeat(grid, chains),
+    seed=run.seed + 3, progress="convergence",
+)  # fmt: skip
+moments = np.arange(run["convergence_steps"] // 2, run["convergence_steps"] + 1, run["convergence_every"])
+visited = trace.states(moments)  # (draws, temperatures x chains, n)
+vectors = run.cached(embed_states, model, embedder, visited)
+axis = PCA(1, random_state=run.seed).fit(vectors.reshape(-1, vectors.shape[-1]))
+summaries = {
+    "token entropy": np.apply_along_axis(lambda x: entropy(np.unique(x, return_counts=True)[1]), 2, visited),
+    "first principal component": axis.transform(vectors.reshape(-1, vectors.shape[-1])).reshape(visited.shape[:2]),
+    "pseudo-log-likelihood": run.cached(log_pseudo_likelihood, model, visited.reshape(-1, length)).reshape(visited.shape[:2]),
+}
+rows = []
+for name, values in summaries.items():
+    for k, temperature in enumerate(grid):
+        draws = values[:, k * chains : (k + 1) * chains].T  # (chains, draws)
+        rows.append({"summary": name, "τ": temperature, **convergence(draws)})
+checked = run.save_table(pd.DataFrame(rows), "crossover-convergence")
+
+# %%
+figure, axes = plt.subplots(1, 2, figsize=(10, 3.9), sharex=True)
+for (name, group), marker in zip(checked.groupby("summary", sort=False), "osd", strict=True):
+    axes[0].plot(group["τ"], group.rhat, f"{marker}-", markersize=5, label=name)
+    axes[1].plot(group["τ"], group.ess, f"{marker}-", markersize=5, label=name)
+nearest = min(transition, key=lambda n: abs(n - length))
+center = transition[nearest].center
+for axis, name in zip(axes, ("R̂", f"effective sample size of {chains * len(moments)} draws"), strict=True):
+    axis.set(xscale="log", yscale="log", xlabel="temperature τ", ylabel=name)
+    if np.isfinite(center):
+        reference_line(axis, center, f"τ_c, n = {nearest}", vertical=True)
+    axis.set_xticks(grid, [f"{t:g}" for t in grid])
+    axis.xaxis.set_minor_formatter("")
+axes[0].axhline(1.1, color="0.4", linestyle=":", linewidth=1, label="R̂ = 1.1")
+axes[0].set_title(f"{chains} chains, n = {length}, second half of {run['convergence_steps']} steps")
+axes[1].set_title("Chains that stand still have neither number")
+axes[0].legend(fontsize=8)
+run.save_figure(figure, "crossover-convergence")
+
+# %%
+# NBVAL_CHECK_OUTPUT
+worst = checked.groupby("τ").rhat.max()
+below, beyond = worst[worst.index < center], worst[worst.index > 1.5 * center]
+run.claim(
+    "rhat-sees-the-transition",
+    "R̂ over chains from different passages is high below the coalescence transition and low above it: smallest below over largest above.",
+    below.min() / beyond.max() if len(below) and len(beyond) else np.nan,
+    kind="estimate",
+    n=chains * len(grid),
+    verdict=bool(below.min() > 1.1 > beyond.max()) if len(below) and len(beyond) else "not measurable here",
+    why=f"largest R̂ of three summaries: {', '.join(f'{value:.2f} at τ = {t:g}' for t, value in worst.items())}; τ_c = {center:.2f}; no interval: one set of chains",
 )
 
 # %%

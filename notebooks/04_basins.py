@@ -27,30 +27,46 @@ profile = "mini"
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from IPython.display import HTML
 from scipy.stats import binomtest, spearmanr
 from sklearn.decomposition import PCA
+from sklearn.manifold import TSNE
 
 from glauber_lib.basins import (
     Embedder,
     cosine_distance,
+    dwell_times,
     embed_states,
+    entropy_production,
+    group_difference,
+    inside_runs,
+    label_rises,
     load_topic_scorer,
+    occupied_runs,
+    recurrence_times,
+    reversible_paths,
     sentiment,
     survey_traps,
+    template_families,
     topic_scores,
+    transition_counts,
 )
-from glauber_lib.bounds import poisson_interval
+from glauber_lib.bounds import log_pseudo_likelihood, poisson_interval
 from glauber_lib.chains import run_chains
 from glauber_lib.crossover import median_survival
 from glauber_lib.incompatibility import above, bootstrap_interval
 from glauber_lib.paper import Run, load_passages
-from glauber_lib.plotting import COLORS, band, trajectory
+from glauber_lib.plotting import COLORS, band, chain_table, matrix, trajectory
 
 run = Run("04_basins", profile)
 passages = load_passages()
 model = run.model(run["model"])
 embedder = Embedder(run["embedder"])
-scorer = load_topic_scorer(run["topic_scorer"], embedder)
+topics, n = run["topics"], run["n_tokens"]
+seeds = pd.concat([passages[passages.topic == topic].head(run["seeds"]) for topic in topics], ignore_index=True)
+unseen = passages[~passages.id.isin(seeds.id)]  # a scorer that learns must not know the seeds
+scorer = load_topic_scorer(run["topic_scorer"], embedder, unseen)
+second = load_topic_scorer(run["second_scorer"], embedder, unseen)
 PUBLISHED = {  # bert-base-uncased: politics at 0 and 10k steps, seed topic at 0 and 10k (Table 3)
     "health": (0.008, 0.044, 0.631, 0.116),
     "sport": (0.011, 0.036, 0.763, 0.204),
@@ -63,8 +79,8 @@ PUBLISHED = {  # bert-base-uncased: politics at 0 and 10k steps, seed topic at 0
 # ## The scorer
 # By default topics are scored by similarity of sentence embeddings to a description of each label (softmax, scale 20), in
 # place of the published NLI classifier (bart-large-mnli), sentiment by VADER in place of the default pipeline; texts are our own passages
-# in place of MS MARCO. How often the
-# scorer's first choice is the label of our own passages:
+# in place of MS MARCO. The second scorer, published as a DeBERTa-v3 classifier, is by default a logistic regression on the words of our
+# passages that seed no chain: it shares nothing with the first. How often their first choice is the label:
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -80,14 +96,22 @@ run.claim(
     verdict=bool(hits.mean() >= 0.85),
     why="at least 85% is wanted of a stand-in",
 )
+hits = np.array(second.labels)[second.score(seeds.text).argmax(1)] == seeds.topic
+run.claim(
+    "second-scorer-accuracy",
+    "The second scorer recognises the seed passages, which it has not seen: top-1 accuracy.",
+    hits.mean(),
+    n=len(hits),
+    interval=tuple(binomtest(int(hits.sum()), len(hits)).proportion_ci(method="wilson")),
+    verdict=above(binomtest(int(hits.sum()), len(hits)).proportion_ci(method="wilson"), 0.5),
+    why="the interval must lie above one half; chance is 1/9",
+)
 
 # %% [markdown]
 # ## Topics along the chain
 # Passages of each seed topic, truncated to the chain's length; one batch.
 
 # %%
-topics, n = run["topics"], run["n_tokens"]
-seeds = pd.concat([passages[passages.topic == topic].head(run["seeds"]) for topic in topics], ignore_index=True)
 times = np.arange(0, run["steps"] + 1, run["score_every"])
 traces, scores = {}, {}
 names = list(dict.fromkeys([run["model"], *run["models"]]))
@@ -105,6 +129,7 @@ for name in names:
         progress=name,
     )
     scores[name] = run.cached(topic_scores, chain_model, scorer, traces[name].states(times))  # (times, chains, labels)
+second_scores = run.cached(topic_scores, model, second, traces[run["model"]].states(times))
 politics = scorer.labels.index("politics")
 baseline = 1 / len(scorer.labels)
 
@@ -199,21 +224,49 @@ run.claim(
     verdict=above(interval),
     why="the interval must lie above zero",
 )
-below = values[0] <= baseline  # (chains, labels)
-crossed = (values[1:] > baseline).any(0) & below
-crossing = pd.Series(crossed.sum(0) / below.sum(0), index=scorer.labels)
-count, total = int(crossed[:, politics].sum()), int(below[:, politics].sum())
-interval = tuple(binomtest(count, total).proportion_ci(method="wilson"))
+rises = label_rises(gain, own, seed=run.seed).set_index(pd.Index(scorer.labels, name="label"))
+second_rises = label_rises(second_scores[-1] - second_scores[0], own, seed=run.seed).set_index(rises.index)
 run.claim(
-    "politics-crosses",
-    "Most chains that start below the politics baseline 1/9 cross it at least once: share of chains.",
-    count / total,
-    published=46 / 50,
-    interval=interval,
-    n=total,
-    verdict=above(interval, 0.5),
-    why=f"looked at every {run['score_every']} steps; the mean of the other eight labels is {crossing.drop('politics').mean():.2f}",
+    "politics-rises-most",
+    "Of nine labels politics stands out: p of 'rises more than the other labels that were not the seed's', permutation test.",
+    rises.p["politics"],
+    kind="estimate",
+    n=len(gain),
+    verdict=bool(rises.p_holm["politics"] < 0.05 and rises.excess.idxmax() == "politics"),
+    why=f"corrected for nine labels (Holm) {rises.p_holm['politics']:.2g}; the label that rises most is {rises.excess.idxmax()}; by the second scorer p = {second_rises.p['politics']:.2g}, most {second_rises.excess.idxmax()}",
 )
+for id, of, name, published in (
+    ("politics-crosses", values, "first", 46 / 50),
+    ("politics-crosses/second-scorer", second_scores, "second", 48 / 50),
+):
+    below = of[0] <= baseline  # (chains, labels)
+    crossed = (of[1:] > baseline).any(0) & below
+    crossing = pd.Series(crossed.sum(0) / below.sum(0), index=scorer.labels)
+    count, total = int(crossed[:, politics].sum()), int(below[:, politics].sum())
+    interval = tuple(binomtest(count, total).proportion_ci(method="wilson"))
+    run.claim(
+        id,
+        f"Most chains that start below the politics baseline 1/9 cross it at least once, by the {name} scorer: share of chains.",
+        count / total,
+        published=published,
+        interval=interval,
+        n=total,
+        verdict=above(interval, 0.5),
+        why=f"looked at every {run['score_every']} steps; the mean of the other eight labels is {crossing.drop('politics').mean():.2f}",
+    )
+    rises[f"share that cross, {name} scorer"] = crossing
+for name in run["models"]:
+    end, change = scores[name][-1][:, politics], (scores[name][-1] - scores[name][0])[:, politics]
+    run.claim(
+        f"politics-end/{name}",
+        "Endpoint politics across models (Table 4): mean score of the last state over all chains.",
+        end.mean(),
+        published=np.mean([p[1] for p in PUBLISHED.values()]),
+        interval=bootstrap_interval(end),
+        n=len(end),
+        verdict=above(bootstrap_interval(change)),
+        why=f"holds if it rises; mean rise {change.mean():.3f}; published is BERT-base",
+    )
 loss = -gain[np.arange(len(own)), own]
 interval = bootstrap_interval(loss)
 run.claim(
@@ -228,12 +281,92 @@ run.claim(
 )
 
 # %% [markdown]
-# The rise of each label, with 95% intervals over chains, and the share of chains that start below its baseline and cross it.
+# All nine labels: the rise with its 95% interval over chains; the permutation test of 'it rises more than the other labels that were not the
+# seed's', corrected for nine labels; and the share of chains that start below the label's baseline and cross it.
 
 # %%
 ends = np.array([bootstrap_interval(g) for g in gain.T])
-labels = {"mean rise": gain.mean(0), "low": ends[:, 0], "high": ends[:, 1], "share that cross": crossing}
-pd.DataFrame(labels, index=scorer.labels).sort_values("mean rise", ascending=False).round(3)
+nine = rises.assign(**{"mean rise": gain.mean(0), "low": ends[:, 0], "high": ends[:, 1], "p, second scorer": second_rises.p})
+nine = nine.drop(columns="rise").sort_values("excess", ascending=False).reset_index()
+run.save_table(nine, "basins-labels")
+
+# %% [markdown]
+# ## Topics as a Markov chain
+# The label with the highest score at each look makes a coarse chain. Its transitions, how long it dwells in a label (runs cut off by the
+# end of the chain count as censored), how long until it is back, and its entropy production: zero if, in equilibrium, the topics are visited in
+# detailed balance. A finite sample of a reversible chain gives more than zero too: how much, says a simulation of the reversible
+# chain with the same flow and the same number of records.
+
+# %%
+paths, n_labels = values.argmax(2).T, len(scorer.labels)  # (chains, times)
+flow = transition_counts(paths, n_labels)
+stay = lambda rows: float((rows[:, 1:] == rows[:, :-1]).mean())  # noqa: E731
+rng = np.random.default_rng(run.seed)
+produced = entropy_production(flow)
+resampled = [paths[rng.integers(len(paths), size=len(paths))] for _ in range(500)]
+production_interval = tuple(np.quantile([entropy_production(transition_counts(r, n_labels)) for r in resampled], [0.025, 0.975]))
+stay_interval = tuple(np.quantile([stay(r) for r in resampled], [0.025, 0.975]))
+reversible = [entropy_production(transition_counts(reversible_paths(paths, n_labels, rng), n_labels)) for _ in range(500)]
+rows = []
+for k, label in enumerate(scorer.labels):
+    (dwell, ended), (away, back) = dwell_times(paths, k), recurrence_times(paths, k)
+    rows.append(
+        {
+            "label": label,
+            "share of records": (paths == k).mean(),
+            "visits": len(dwell),
+            "median dwell (steps)": median_survival(dwell, ended) * run["score_every"] if len(dwell) else np.nan,
+            "dwells cut off": int((~ended).sum()) if len(dwell) else 0,
+            "median recurrence (steps)": median_survival(away, back) * run["score_every"] if len(away) else np.nan,
+            "never back": int((~back).sum()) if len(away) else 0,
+        }
+    )
+dwells = run.save_table(pd.DataFrame(rows), "basins-topic-chain")
+
+# %%
+figure, axes = plt.subplots(1, 3, figsize=(15, 4.4), width_ratios=[1.25, 1, 1])
+total = flow.sum(1, keepdims=True)
+image = matrix(axes[0], np.divide(flow, total, where=total > 0, out=np.zeros(flow.shape)), scorer.labels)
+for (row, column), count in np.ndenumerate(flow):
+    if count:
+        axes[0].text(column, row, count, ha="center", va="center", fontsize=7, color="white" if count > total[row, 0] / 2 else "black")
+axes[0].set(xlabel=f"label {run['score_every']} steps later", ylabel="label", title="Transitions (numbers: how many)")
+figure.colorbar(image, ax=axes[0], shrink=0.8, label="probability")
+places = np.arange(n_labels)
+axes[1].barh(places + 0.2, dwells["median dwell (steps)"], height=0.4, label="dwell")
+axes[1].barh(places - 0.2, dwells["median recurrence (steps)"], height=0.4, label="until back")
+axes[1].set_yticks(places, scorer.labels)
+axes[1].set(xlabel="median (steps, Kaplan–Meier)", title="No bar: never, or more than half cut off")
+axes[1].legend()
+axes[2].hist(reversible, bins=30, color="0.7", label="reversible chain, 500 simulations")
+axes[2].axvline(produced, color=COLORS[4], label=f"measured: {produced:.3f}")
+axes[2].axvspan(*production_interval, color=COLORS[4], alpha=0.15, label="95%, chains resampled")
+axes[2].set(xlabel="entropy production per look (nats)", ylabel="simulations", title="Detailed balance between topics?")
+axes[2].legend(fontsize=8)
+run.save_figure(figure, "basins-topic-chain")
+
+# %%
+# NBVAL_CHECK_OUTPUT
+alone = ((flow.sum(0) / flow.sum()) ** 2).sum()
+run.claim(
+    "topics-persist",
+    f"Topics persist: share of looks, {run['score_every']} steps apart, at which the dominant label is the one before.",
+    stay(paths),
+    interval=stay_interval,
+    n=len(paths),
+    verdict=above(stay_interval, alone),
+    why=f"independent draws with the same frequencies would give {alone:.2f}",
+)
+p = (1 + np.sum(np.array(reversible) >= produced)) / (1 + len(reversible))
+run.claim(
+    "topics-out-of-equilibrium",
+    "The chain of topics produces entropy: nats per look, against what a reversible chain of the same size would show.",
+    produced,
+    interval=production_interval,
+    n=len(paths),
+    verdict=True if p < 0.05 else "not measurable here",
+    why=f"reversible chains give {np.mean(reversible):.3f} on average, p = {p:.2g}; chains that start at their seed topics are not in equilibrium either, which adds to it",
+)
 
 # %% [markdown]
 # ## Trajectories (Figures 1 and 4)
@@ -254,6 +387,14 @@ trajectory(
     title=f"One chain from a {topics[0]} passage, τ = {run['temperature']:g}, every {run['trajectory_every']} steps",
 )
 axis.set(xlabel=f"PC 1 ({share[0]:.0%} of variance)", ylabel=f"PC 2 ({share[1]:.0%})")
+for k in np.linspace(0, len(moments) - 1, 4).astype(int):
+    text = model.texts(trace.states([moments[k]])[0][shown[:1]])[0]
+    x, y = pca.transform(vectors[k : k + 1, 0])[0]
+    axis.annotate(
+        f"step {moments[k]}: {text[:34]}…", (x, y), xytext=(0, 9), textcoords="offset points", fontsize=7, ha="center",
+        bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1},
+    )  # fmt: skip
+axis.margins(x=0.25, y=0.12)
 axis.plot([], [], "s", color="#b40426", markeredgecolor="black", label="start (warm)")
 axis.plot([], [], "D", color="#3b4cc0", markeredgecolor="black", label=f"step {run['steps']} (cool)")
 axis.legend()
@@ -269,11 +410,11 @@ figure.suptitle(f"Trajectories of one chain per seed topic; square: start, diamo
 run.save_figure(figure, "fig4-trajectories")
 
 # %% [markdown]
-# What the first chain says on its way:
+# What the first chain says on its way: its first moves, then every tenth, the token that changed marked.
 
 # %%
-look = moments[np.linspace(0, len(moments) - 1, 6).astype(int)]
-pd.DataFrame({"step": look, "text": model.texts(trace.states(look)[:, shown[0]])})
+made = int((trace.chain == shown[0]).sum())
+HTML(chain_table(model, trace, shown[0], sorted({*range(min(8, made)), *range(9, made, max(10, made // 12))})))
 
 # %% [markdown]
 # ## Traps (Table 5)
@@ -308,6 +449,71 @@ columns = ["text", "duration", "censored", "type", "mean_gap", "min_gap", "share
 calls = trap_trace.model_calls / (run["trap_chains"] * run["trap_steps"])
 print(f"{calls:.2f} model calls per step at τ = {run['trap_temperature']:g}")
 run.save_table(pd.concat([traps[columns].head(15), published5], ignore_index=True), "table5-traps")
+
+# %% [markdown]
+# The same chains without any embedding: a stretch is a trap in state space if, of each 300 steps, at least 90% are spent in five states. And the
+# trapped texts by what they share: families whose states differ at fewer than half of the sites, the template with a gap where they do.
+
+# %%
+looks = np.arange(0, run["trap_steps"] + 1, run["trap_stride"])
+still, few = np.zeros((2, run["trap_chains"], len(looks)), bool)
+for k in range(run["trap_chains"]):
+    mine = traps[traps.chain == k]
+    still[k] = inside_runs(zip(mine.start, mine.start + mine.duration - run["trap_stride"] + 300, strict=True), looks)
+    few[k] = inside_runs(occupied_runs(trap_trace.visits(k), looks), looks)
+family, templates = template_families(traps.state.tolist())
+rows = []
+for k, template in enumerate(templates):
+    mine = traps[family == k]
+    blank = np.array(["_"] * n, dtype=object)
+    blank[template >= 0] = model.words(template[template >= 0])
+    rows.append(
+        {
+            "template": model.tokenizer.convert_tokens_to_string(blank.tolist()),
+            "traps": len(mine),
+            "chains": mine.chain.nunique(),
+            "distinct states": mine.state.nunique(),
+            "sites fixed": int((template >= 0).sum()),
+            "steps in all": mine.duration.sum(),
+        }
+    )
+families = run.save_table(pd.DataFrame(rows).head(10), "basins-families")
+
+# %%
+cold_vectors = run.cached(embed_states, model, embedder, trap_trace.states(looks))  # (looks, chains, d)
+cold_pca = PCA(2, random_state=run.seed).fit(cold_vectors.reshape(-1, cold_vectors.shape[-1]))
+cold_share = cold_pca.explained_variance_ratio_
+figure, axes = plt.subplots(1, 2, figsize=(12.5, 4.8))
+some = traps.chain.value_counts().index[:4]
+for k, color in zip(some, COLORS, strict=False):
+    points = cold_pca.transform(cold_vectors[:, k])
+    axes[0].plot(*points.T, color=color, linewidth=0.6, alpha=0.5)
+    axes[0].scatter(*points.T, s=8, color=color, alpha=0.5, linewidth=0, label=f"chain {k}")
+for row in traps[traps.chain.isin(some)].drop_duplicates("state").itertuples():
+    x, y = cold_pca.transform(embedder.embed([row.text]))[0]
+    axes[0].scatter(x, y, marker="*", s=90, color=COLORS[list(some).index(row.chain)], edgecolor="black", linewidth=0.6, zorder=3)
+axes[0].scatter([], [], marker="*", s=90, color="white", edgecolor="black", label="state of a trap")
+axes[0].set(
+    xlabel=f"PC 1 ({cold_share[0]:.0%} of variance)",
+    ylabel=f"PC 2 ({cold_share[1]:.0%})",
+    title=f"Cold chains and their traps, τ = {run['trap_temperature']:g}",
+)
+axes[0].legend(fontsize=8)
+flat = vectors.reshape(-1, vectors.shape[-1])
+plane = TSNE(2, perplexity=min(30, len(flat) // 4), init="pca", random_state=run.seed).fit_transform(flat)
+plane = plane.reshape(len(moments), len(shown), 2)
+for k, (topic, color) in enumerate(zip(topics, COLORS, strict=False)):
+    axes[1].plot(*plane[:, k].T, color=color, linewidth=0.6, alpha=0.5)
+    axes[1].scatter(*plane[:, k].T, s=14, color=color, alpha=np.linspace(0.25, 1, len(moments)), linewidth=0, label=topic)
+    axes[1].scatter(*plane[0, k], marker="s", s=60, color=color, edgecolor="black", zorder=3)
+    axes[1].scatter(*plane[-1, k], marker="D", s=60, color=color, edgecolor="black", zorder=3)
+axes[1].set(
+    xlabel="t-SNE 1",
+    ylabel="t-SNE 2",
+    title=f"Neighbour embedding of one chain per topic, τ = {run['temperature']:g} (square: start)",
+)
+axes[1].legend(fontsize=8, title="seed topic")
+run.save_figure(figure, "basins-views")
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -354,10 +560,34 @@ run.claim(
     verdict=bool(0 < perfect < len(traps) / 2) if len(traps) else "not measurable here",
     why=f"{perfect} of {len(traps)}",
 )
+overlap = lambda a, b: (a & b).sum() / max(1, (a | b).sum())  # noqa: E731
+draws = [overlap(still[rows], few[rows]) for rows in rng.integers(len(still), size=(500, len(still)))]
+interval = tuple(np.quantile(draws, [0.025, 0.975]))
+chance = still.mean() * few.mean() / max(1e-9, still.mean() + few.mean() - still.mean() * few.mean())
+run.claim(
+    "trap-definitions-agree",
+    "Traps found by embedding drift and traps found in state space are the same stretches: looks in both over looks in either.",
+    overlap(still, few),
+    interval=interval,
+    n=len(still),
+    verdict=above(interval, chance),
+    why=f"holds if above {chance:.2f}, as if independent; {still.mean():.0%} of looks are in traps by embedding, {few.mean():.0%} in state space, {(still & few).mean():.0%} in both",
+)
+large = np.bincount(family)[family] > 1
+run.claim(
+    "trap-families",
+    "Traps come in families of sentences that share a template: share of traps in a family of two or more.",
+    large.mean() if len(traps) else np.nan,
+    interval=tuple(binomtest(int(large.sum()), len(traps)).proportion_ci(method="wilson")) if len(traps) else None,
+    n=len(traps),
+    verdict=bool(large.any()) if len(traps) else "not measurable here",
+    why=f"{len(templates)} families; {traps.state.nunique()} distinct states in {len(traps)} traps; holds if there are any",
+)
 
 # %% [markdown]
 # ## Temperature regimes
-# A few passages after the run at each temperature: drift from the start, share of tokens kept, and the text of the first.
+# A few passages after the run at each temperature: drift from the start, share of tokens kept, pseudo-perplexity under the model at temperature
+# one (low: text the model finds natural), self-overlap (share of the tokens that stood earlier in the same text), and the text of the first.
 
 # %%
 regimes = np.array(run["regime_temperatures"])
@@ -375,66 +605,113 @@ final = regime_trace.final.reshape(len(regimes), len(start), n)
 moved = cosine_distance(
     embed_states(model, embedder, final), embed_states(model, embedder, start)
 )  # (regimes, passages)
+texts = np.concatenate([start[None], final])  # (1 + regimes, passages, n)
+surprise = -run.cached(log_pseudo_likelihood, model, texts.reshape(-1, n)).reshape(texts.shape[:2]) / n  # nats per token
+overlap = 1 - np.apply_along_axis(lambda x: len(np.unique(x)) / n, 2, texts)
+span = lambda values: "{:.2f}–{:.2f}".format(*bootstrap_interval(values))  # noqa: E731
 regime_table = pd.DataFrame(
     {
         "τ": ["start", *(f"{t:g}" for t in regimes)],
         "passages": len(start),
         "mean drift": [0.0, *moved.mean(1)],
+        "drift, 95%": ["–", *map(span, moved)],
         "tokens kept": [1.0, *(final == start).mean((1, 2))],
-        "text": model.texts(np.concatenate([start[:1], final[:, 0]])),
+        "pseudo-perplexity": np.exp(surprise.mean(1)),
+        "self-overlap": overlap.mean(1),
+        "text": model.texts(texts[:, 0]),
     }
 )
 run.save_table(regime_table, "regimes")
 
 # %%
 # NBVAL_CHECK_OUTPUT
-correlation = lambda *columns: np.mean([spearmanr(regimes, row).statistic for row in np.transpose(columns)])  # noqa: E731
-interval = bootstrap_interval(*moved, statistic=correlation, n_resamples=200)
-run.claim(
-    "colder-is-slower",
-    "Colder chains stay closer to their start: Spearman's ρ of temperature and drift, mean over passages.",
-    correlation(*moved),
-    interval=interval,
-    n=len(start),
-    verdict=above(interval),
-    why="the interval, over passages, must lie above zero",
+regime_claims = (
+    ("colder-is-slower", "Colder chains stay closer to their start: Spearman's ρ of temperature and drift", moved, 1),
+    ("hotter-is-noise", "Hotter chains write what the model finds less natural: Spearman's ρ of temperature and pseudo-perplexity", surprise[1:], 1),
+    ("colder-repeats", "Colder chains repeat themselves more: Spearman's ρ of temperature and self-overlap", overlap[1:], -1),
 )
+for id, statement, measured, sign in regime_claims:
+    correlation = lambda *columns: np.nanmean([spearmanr(regimes, row).statistic for row in np.transpose(columns)])  # noqa: E731
+    interval = bootstrap_interval(*measured, statistic=correlation, n_resamples=200)
+    run.claim(
+        id,
+        f"{statement}, mean over passages.",
+        correlation(*measured),
+        interval=interval,
+        n=len(start),
+        verdict=above(interval if sign > 0 else tuple(-x for x in interval[::-1])),
+        why=f"the interval, over passages, must lie {'above' if sign > 0 else 'below'} zero",
+    )
 
 # %% [markdown]
 # ## Prefix attractors
-# The tokens of a fixed prefix are never resampled. Topic and sentiment (VADER) of what follows the prefix, against chains with none.
+# The tokens of a fixed prefix are never resampled. Topic and sentiment (VADER) of what follows the prefix, against chains with none, all
+# chains in one batch from the same passages.
 
 # %%
-rows = []
-for prefix in ["", *run["prefixes"]]:
-    tokens = model.tokens(prefix) if prefix else np.array([], dtype=int)
-    states = model.states(passages.text.sample(run["prefix_chains"], random_state=run.seed), n=n)
-    states[:, : len(tokens)] = tokens
-    prefixed = run.cached(
-        run_chains,
-        model,
-        states,
-        n_steps=run["prefix_steps"],
-        temperature=run["temperature"],
-        seed=run.seed,
-        frozen=np.arange(n) < len(tokens),
-        progress=prefix or "no prefix",
-    )
-    texts = model.texts(prefixed.final[:, len(tokens) :])
-    score = scorer.score(texts)
-    rows.append(
-        {
-            "prefix": prefix or "(none)",
-            "chains": len(texts),
-            "topic": scorer.labels[score.mean(0).argmax()],
-            "score": score.mean(0).max(),
-            "politics": score[:, politics].mean(),
-            "politics, 95%": "{:.2f}–{:.2f}".format(*bootstrap_interval(score[:, politics])),
-            "sentiment": sentiment(texts).mean(),
-            "an end text": texts[0],
-        }
-    )
-run.save_table(pd.DataFrame(rows), "prefixes")
+names = ["", *run["prefixes"]]
+lead = {prefix: model.tokens(prefix) if prefix else np.array([], dtype=int) for prefix in names}
+states = np.stack([model.states(passages.text.sample(run["prefix_chains"], random_state=run.seed), n=n)] * len(names))
+frozen = np.zeros(states.shape, bool)
+for k, tokens in enumerate(lead.values()):
+    states[k, :, : len(tokens)], frozen[k, :, : len(tokens)] = tokens, True
+prefixed = run.cached(
+    run_chains, model, states.reshape(-1, n), n_steps=run["prefix_steps"], temperature=run["temperature"], seed=run.seed,
+    frozen=frozen.reshape(-1, n), progress="prefixes",
+)  # fmt: skip
+ends = prefixed.final.reshape(states.shape)
+following = [model.texts(end[:, len(tokens) :]) for end, tokens in zip(ends, lead.values(), strict=True)]
+topic_of = np.stack([scorer.score(texts) for texts in following])  # (prefixes, chains, labels)
+feeling = np.stack([sentiment(texts) for texts in following])
+table = pd.DataFrame(
+    {
+        "prefix": [prefix or "(none)" for prefix in names],
+        "chains": run["prefix_chains"],
+        "topic": [scorer.labels[k] for k in topic_of.mean(1).argmax(1)],
+        "score": topic_of.mean(1).max(1),
+        "politics": topic_of[..., politics].mean(1),
+        "politics, 95%": [span(row) for row in topic_of[..., politics]],
+        "sentiment": feeling.mean(1),
+        "sentiment, 95%": [span(row) for row in feeling],
+        "an end text": [texts[0] for texts in following],
+    }
+)
+run.save_table(table, "prefixes")
+
+# %%
+# NBVAL_CHECK_OUTPUT
+share, p = group_difference(topic_of.reshape(-1, n_labels), np.repeat(np.arange(len(names)), run["prefix_chains"]), seed=run.seed)
+run.claim(
+    "prefix-shapes-topics",
+    "A fixed prefix shapes the topics of what follows: p of 'topic scores do not depend on the prefix', permutation test.",
+    p,
+    kind="estimate",
+    n=topic_of[..., 0].size,
+    verdict=True if p < 0.05 else "not measurable here",
+    why=f"{share:.0%} of the variance of the scores lies between {len(names)} prefixes (none is one of them)",
+)
+change = feeling[1:] - feeling[0]  # from the same passages
+interval = bootstrap_interval(change.mean(0))
+run.claim(
+    "prefix-sentiment",
+    "A prefix changes the sentiment of what follows: mean change against none, over the prefixes.",
+    change.mean(),
+    interval=interval,
+    n=run["prefix_chains"],
+    verdict=True if interval[0] > 0 or interval[1] < 0 else "not measurable here",
+    why="holds if the interval, over starting passages, excludes zero; no number is published",
+)
+along = np.abs(sentiment(model.texts(traces[run["model"]].final))) - np.abs(sentiment(model.texts(traces[run["model"]].initial)))
+interval = bootstrap_interval(along)
+run.claim(
+    "sentiment-fades",
+    "Sentiment fades along the chain: mean change of its strength |VADER| from first to last state.",
+    along.mean(),
+    interval=interval,
+    n=len(along),
+    verdict=above(tuple(-x for x in interval[::-1])),
+    why="the interval must lie below zero; no number is published",
+)
 
 # %%
 run.finish()
