@@ -128,6 +128,11 @@ class TabularModel:
         powers = self.n_tokens ** torch.arange(n - 2, -1, -1)
         self._powers = torch.stack([torch.cat([powers[:i], torch.zeros(1).long(), powers[i:]]) for i in range(n)])
 
+    @property
+    def cache_key(self):
+        """What stands for the model in the key of a cached result."""
+        return ["TabularModel", self._rows.numpy()]
+
     @classmethod
     def from_joint(cls, log_joint):
         """The compatible model of a joint law: every site scores by ``log_joint`` (shape (V, ..., V))."""

@@ -522,6 +522,8 @@ for axis, name in zip(axes, ("R̂", f"effective sample size of {chains * len(mom
         reference_line(axis, center, f"τ_c, n = {nearest}", vertical=True)
     axis.set_xticks(grid, [f"{t:g}" for t in grid])
     axis.xaxis.set_minor_formatter("")
+for formatter in (axes[0].yaxis.set_major_formatter, axes[0].yaxis.set_minor_formatter):
+    formatter("{x:.3g}")
 axes[0].axhline(1.1, color="0.4", linestyle=":", linewidth=1, label="R̂ = 1.1")
 axes[0].set_title(f"{chains} chains, n = {length}, second half of {run['convergence_steps']} steps")
 axes[1].set_title("Chains that stand still have neither number")

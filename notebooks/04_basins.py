@@ -387,14 +387,11 @@ trajectory(
     title=f"One chain from a {topics[0]} passage, τ = {run['temperature']:g}, every {run['trajectory_every']} steps",
 )
 axis.set(xlabel=f"PC 1 ({share[0]:.0%} of variance)", ylabel=f"PC 2 ({share[1]:.0%})")
-for k in np.linspace(0, len(moments) - 1, 4).astype(int):
-    text = model.texts(trace.states([moments[k]])[0][shown[:1]])[0]
-    x, y = pca.transform(vectors[k : k + 1, 0])[0]
-    axis.annotate(
-        f"step {moments[k]}: {text[:34]}…", (x, y), xytext=(0, 9), textcoords="offset points", fontsize=7, ha="center",
-        bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1},
-    )  # fmt: skip
-axis.margins(x=0.25, y=0.12)
+told = []
+for number, k in enumerate(np.linspace(0, len(moments) - 1, 4).astype(int), start=1):
+    axis.annotate(str(number), pca.transform(vectors[k : k + 1, 0])[0], xytext=(7, 5), textcoords="offset points", weight="bold")
+    told.append(f"{number} (step {moments[k]}): {model.texts(trace.states([moments[k]])[0][shown[:1]])[0][:78]}")
+figure.supxlabel("\n".join(told), fontsize=7, x=0.02, ha="left")
 axis.plot([], [], "s", color="#b40426", markeredgecolor="black", label="start (warm)")
 axis.plot([], [], "D", color="#3b4cc0", markeredgecolor="black", label=f"step {run['steps']} (cool)")
 axis.legend()

@@ -135,6 +135,7 @@ def test_a_model_counts_by_its_weights_and_vocabulary(root, tiny_folders):
     assert run.cached(rank, load(vocabulary=range(300, 310))) == 3
     assert run.cached(rank, random_table(2, 2)) == 4
     assert run.cached(rank, random_table(2, 2, seed=1)) == 5
+    assert run.cached(rank, random_table(2, 2)) == 4  # the same again, another object
 
 
 def test_a_method_of_a_model_counts_by_the_model(root, tiny_folders):
