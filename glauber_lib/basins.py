@@ -15,7 +15,7 @@ from transformers import pipeline
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 
 from glauber_lib.bounds import escape_bound, escape_probability, score_gaps
-from glauber_lib.models import package_folder
+from glauber_lib.models import mirrored, package_folder
 
 # What the zero-shot scorer compares a text with, one or more descriptions per label.
 TOPICS = {
@@ -44,7 +44,7 @@ class Embedder:
     def __init__(self, name="minilm"):
         self.name = name
         self.cache_key = ["Embedder", name]
-        self.model = SentenceTransformer(str(package_folder()) if name == "minilm" else name)
+        self.model = SentenceTransformer(str(package_folder()) if name == "minilm" else mirrored(name))
 
     def embed(self, texts):
         """Embeddings float32[len(texts), d] of unit length; each distinct text is computed once."""
@@ -111,7 +111,7 @@ class PipelineTopicScorer:
     def __init__(self, name, topics=TOPICS):
         self.labels = list(topics)
         self.cache_key = ["PipelineTopicScorer", name, self.labels]
-        self._classify = pipeline("zero-shot-classification", model=name)
+        self._classify = pipeline("zero-shot-classification", model=mirrored(name))
 
     def score(self, texts):
         """Probabilities float64[len(texts), len(labels)], in the order of `labels`."""
@@ -128,6 +128,35 @@ def load_topic_scorer(name, embedder, passages):
     if name == "similarity":
         return TopicScorer(embedder)
     return LexicalTopicScorer(passages) if name == "lexical" else PipelineTopicScorer(name)
+
+
+def choose_seeds(passages, topics, count, scorer):
+    """Passages that chains of each topic start from, and the others.
+
+    Parameters
+    ----------
+    passages : DataFrame
+        With columns ``id``, ``text`` and, where it is known, ``topic``.
+    topics : list of str
+    count : int
+        Of each topic the first passages; where no topics are known, those with the topic's highest score, each once.
+    scorer
+        A topic scorer, for passages without topics.
+
+    Returns
+    -------
+    seeds, rest : DataFrame
+        The seeds with a column ``topic``, topic by topic.
+    """
+    if "topic" in passages:
+        seeds = pd.concat([passages[passages.topic == topic].head(count) for topic in topics], ignore_index=True)
+        return seeds, passages[~passages.id.isin(seeds.id)]
+    score, free, chosen = scorer.score(list(passages.text)), np.ones(len(passages), bool), []
+    for topic in topics:
+        order = np.argsort(-np.where(free, score[:, scorer.labels.index(topic)], -np.inf), kind="stable")[:count]
+        chosen.append(passages.iloc[order].assign(topic=topic))
+        free[order] = False
+    return pd.concat(chosen, ignore_index=True), passages[free]
 
 
 def topic_scores(model, scorer, states):
@@ -370,7 +399,7 @@ def template_families(states, *, threshold=0.5):
     ----------
     states : array_like, int[K, n]
     threshold : float
-        Families further apart than this share of the sites stay separate.
+        Families that differ at this share of the sites or more stay separate.
 
     Returns
     -------

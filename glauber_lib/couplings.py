@@ -104,20 +104,22 @@ class Coalescence:
     complete: bool = True
 
     def states(self, steps):
-        """States int64[K, 2, B, n] of both chains after each of the K increasing numbers of `steps`.
+        """States int64[K, 2, B, n] of both chains after each of the K numbers of `steps` (0 to `n_steps`).
 
         A coalesced pair is left where it met.
         """
-        state, done, out = self.initial.copy(), 0, []
-        for step in np.atleast_1d(steps):
-            if not 0 <= step <= self.n_steps:
-                raise ValueError(f"steps must lie in 0..{self.n_steps}, got {step}")
-            until = np.searchsorted(self.moves[0], step, side="left")  # moves at steps < step
+        steps = np.atleast_1d(steps)
+        if steps.min() < 0 or steps.max() > self.n_steps:
+            raise ValueError(f"steps must lie in 0..{self.n_steps}, got {steps.min()}..{steps.max()}")
+        state, done = self.initial.copy(), 0
+        out = np.empty((len(steps), *state.shape), dtype=np.int64)
+        for k in np.argsort(steps, kind="stable"):
+            until = np.searchsorted(self.moves[0], steps[k], side="left")  # moves at steps < steps[k]
             _, pair, site, *new = self.moves[:, done:until]
             state[:, pair, site] = new  # of several at one place, the last
-            done = max(done, until)
-            out.append(state.copy())
-        return np.stack(out)
+            done = until
+            out[k] = state
+        return out
 
     @cached_property
     def final(self):

@@ -78,8 +78,8 @@ def convergence(draws):
     Returns
     -------
     dict
-        ``rhat`` (near one where the chains agree) and ``ess`` (in draws). Chains that all stand still at one value
-        give nan for both.
+        ``rhat`` (near one where the chains agree) and ``ess`` (in draws). Of chains that stand still ``rhat`` is infinite
+        where they stand at different values, and nan where all stand at one; ``ess`` is then nan.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # arviz announces its next version at import
@@ -88,8 +88,8 @@ def convergence(draws):
     draws = np.asarray(draws, float)
     if draws.ndim != 2 or draws.shape[0] < 2 or draws.shape[1] < 4:
         raise ValueError(f"need at least 2 chains of 4 draws, got shape {draws.shape}")
-    if np.ptp(draws) == 0:
-        return {"rhat": np.nan, "ess": np.nan}
+    if not np.ptp(draws, axis=1).any():
+        return {"rhat": np.inf if np.ptp(draws) else np.nan, "ess": np.nan}
     return {"rhat": float(arviz.rhat(draws)), "ess": float(arviz.ess(draws))}
 
 

@@ -413,6 +413,12 @@ class CausalLM(_LanguageModel):
         return self.log_prob(every.flatten(0, 1)).view(len(states), self.n_tokens)
 
 
+def mirrored(name):
+    """The folder of a hub repository below the folder GLAUBER_MODELS, if it is there; otherwise `name` as it is."""
+    folder = os.environ.get("GLAUBER_MODELS")
+    return str(Path(folder) / name) if folder and (Path(folder) / name).is_dir() else name
+
+
 def load_model(name, *, causal=None, revision=None, **options):
     """A language model by name.
 
@@ -443,9 +449,10 @@ def load_model(name, *, causal=None, revision=None, **options):
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
+        source = mirrored(name)
+        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
         network, report = auto.from_pretrained(
-            name, revision=revision, output_loading_info=True, use_safetensors=True, dtype=torch.float32
+            source, revision=revision, output_loading_info=True, use_safetensors=True, dtype=torch.float32
         )
     except (OSError, KeyError, ValueError) as error:
         raise ValueError(

@@ -26,6 +26,7 @@ from filelock import FileLock
 from papermill.exceptions import PapermillExecutionError
 
 from glauber_lib import models
+from glauber_lib.models import mirrored
 from glauber_lib.plotting import use_style
 
 ROOT = Path(__file__).parent.parent
@@ -39,6 +40,9 @@ PACKAGES = ("torch", "transformers", "sentence-transformers", "numpy", "scipy", 
 def load_profile(profile, notebook):
     """Settings of one notebook in one profile: the profile's own plus its section for the notebook.
 
+    The environment variable GLAUBER_SIZES names another profile to take the notebook's sizes from: with
+    ``GLAUBER_SIZES=smoke`` the models and data of ``paper`` go through everything in minutes.
+
     Raises
     ------
     ValueError
@@ -50,12 +54,74 @@ def load_profile(profile, notebook):
     if notebook not in NOTEBOOKS:
         raise ValueError(f"unknown notebook {notebook!r}, choose one of {list(NOTEBOOKS)}")
     common = {key: value for key, value in profiles[profile].items() if key not in NOTEBOOKS}
-    return {**common, **profiles[profile].get(notebook, {})}
+    sizes = os.environ.get("GLAUBER_SIZES") or profile
+    if sizes not in profiles:
+        raise ValueError(f"unknown profile {sizes!r} in GLAUBER_SIZES, choose one of {sorted(profiles)}")
+    return {**common, **profiles[sizes].get(notebook, {})}
 
 
-def load_passages(path=ROOT / "data" / "passages.jsonl"):
-    """The passages as DataFrame with columns ``id, topic, text``."""
-    return pd.read_json(path, lines=True)
+def _build(profile):
+    """Folder of what a run of `profile` builds; of its own where the sizes are another profile's."""
+    sizes = os.environ.get("GLAUBER_SIZES")
+    return ROOT / "build" / (f"{profile}-{sizes}" if sizes and sizes != profile else profile)
+
+
+def _figures(profile):
+    """Folder of figures, tables and ``results.json``."""
+    build = _build(profile)
+    return ROOT / "figures" if build.name == "mini" else build / "figures"
+
+
+def load_passages(source="passages", *, count=2_000, seed=0, revision=None):
+    """Passages to start from, as DataFrame with columns ``id`` and ``text``, and ``topic`` where it is known.
+
+    Parameters
+    ----------
+    source : str or Path
+        ``"passages"`` for the ones of this package; a ``.jsonl`` file with the columns above, or a ``.txt`` file with
+        one passage a line; otherwise a dataset in the form of MS MARCO v2.1, by its name on the hub or its folder.
+    count : int
+        Of a dataset a random sample of this size is taken, from its passages of 40 to 90 words.
+    seed : int
+        Of the sample: the same passages each time.
+    revision : str, optional
+        Pinned revision of a dataset on the hub.
+
+    Raises
+    ------
+    ValueError
+        If the file or dataset is not there, or has no usable passage.
+    """
+    path = ROOT / "data" / "passages.jsonl" if source == "passages" else Path(source)
+    if path.suffix in (".jsonl", ".txt"):
+        if not path.exists():
+            raise ValueError(f"no file of passages {str(path)!r}")
+        if path.suffix == ".jsonl":
+            return pd.read_json(path, lines=True)
+        lines = [line.strip() for line in path.read_text().splitlines() if line.strip()]
+        return pd.DataFrame({"id": [f"{path.stem}-{k}" for k in range(len(lines))], "text": lines})
+    return _marco_passages(mirrored(str(source)), count, seed, revision)
+
+
+def _marco_passages(name, count, seed, revision):
+    """A fixed sample of the distinct passages of MS MARCO's validation split."""
+    import datasets  # seconds to import, for this alone
+
+    try:
+        config = None if Path(name).exists() else "v2.1"
+        queries = datasets.load_dataset(name, config, split="validation", revision=revision)
+    except (OSError, ValueError, ConnectionError) as error:
+        raise ValueError(f"no dataset {name!r} on disk, in the cache or on the hub: {_first_line(error)}") from error
+    texts = pd.Series([text for passages in queries["passages"] for text in passages["passage_text"]]).drop_duplicates()
+    texts = texts[texts.str.split().str.len().between(40, 90)]
+    if texts.empty:
+        raise ValueError(f"dataset {name!r} has no passage of 40 to 90 words")
+    texts = texts.sample(min(count, len(texts)), random_state=seed)
+    return pd.DataFrame({"id": [f"marco-{k}" for k in texts.index], "text": texts.to_numpy()})
+
+
+def _first_line(error):
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def _files_digest(paths):
@@ -121,7 +187,7 @@ class Run:
         self.notebook, self.profile = notebook, profile
         self.settings = load_profile(profile, notebook)
         self.seed = self.settings["seed"]
-        self.figures = ROOT / "figures" if profile == "mini" else ROOT / "build" / profile / "figures"
+        self.figures = _figures(profile)
         self.figures.mkdir(parents=True, exist_ok=True)
         self.claims, self.outputs = [], []
         self._models, self._began = {}, time.monotonic()
@@ -129,6 +195,10 @@ class Run:
 
     def __getitem__(self, key):
         return self.settings[key]
+
+    def passages(self):
+        """The passages of the profile (`load_passages`)."""
+        return load_passages(self["passages"], seed=self.seed)
 
     def model(self, name, **options):
         """A language model by name (`models.load_model`), loaded once."""
@@ -247,7 +317,7 @@ class Run:
         path = self.figures / "results.json"
         with FileLock(ROOT / "build" / "results.lock"):  # notebooks run side by side
             self._write_results(path)
-        stamp = ROOT / "build" / self.profile / f"{self.notebook}.outputs.json"
+        stamp = _build(self.profile) / f"{self.notebook}.outputs.json"
         stamp.parent.mkdir(parents=True, exist_ok=True)
         stamp.write_text(json.dumps([*self.outputs, "results.json"]))
         plt.close("all")
@@ -286,8 +356,7 @@ def inputs_digest(notebook, profile):
 
 def is_current(notebook, profile):
     """Whether the outputs of a notebook are all there and its inputs have not changed since."""
-    build = ROOT / "build" / profile
-    figures = ROOT / "figures" if profile == "mini" else build / "figures"
+    build, figures = _build(profile), _figures(profile)
     stamp, outputs = build / f"{notebook}.digest", build / f"{notebook}.outputs.json"
     if not (stamp.exists() and outputs.exists()):
         return False
@@ -305,7 +374,7 @@ def run_notebook(notebook, profile, position=0):
     papermill.exceptions.PapermillExecutionError
         If a cell fails; the executed notebook holds its traceback.
     """
-    build = ROOT / "build" / profile
+    build = _build(profile)
     build.mkdir(parents=True, exist_ok=True)
     source, target = build / f".{notebook}.input.ipynb", build / f"{notebook}.ipynb"
     (build / f"{notebook}.digest").unlink(missing_ok=True)
@@ -326,7 +395,7 @@ def _report(notebook, profile, position):
     try:
         return True, f"{notebook}: {run_notebook(notebook, profile, position):.0f} s"
     except PapermillExecutionError as error:
-        return False, f"{notebook}: {error.ename}: {error.evalue} (see build/{profile}/{notebook}.ipynb)"
+        return False, f"{notebook}: {error.ename}: {error.evalue} (see build/{_build(profile).name}/{notebook}.ipynb)"
 
 
 def main(arguments=None):
@@ -361,8 +430,8 @@ def main(arguments=None):
     except KeyboardInterrupt:
         print("interrupted; what was measured so far is kept, run the same command to go on")
         return 130
-    figures = "figures" if options.profile == "mini" else f"build/{options.profile}/figures"
-    print(f"figures, tables and results.json: {figures}/   executed notebooks: build/{options.profile}/")
+    figures, build = (path.relative_to(ROOT) for path in (_figures(options.profile), _build(options.profile)))
+    print(f"figures, tables and results.json: {figures}/   executed notebooks: {build}/")
     return 1 if failed else 0
 
 

@@ -47,11 +47,11 @@ from glauber_lib.incompatibility import (
     sample_rectangles,
 )
 from glauber_lib.models import load_model
-from glauber_lib.paper import Run, load_passages
+from glauber_lib.paper import Run
 from glauber_lib.plotting import COLORS, binned_means, reference_line
 
 run = Run("01_incompatibility", profile)
-passages = load_passages().text
+passages = run.passages().text
 PUBLISHED = {  # millions of parameters, mean Δ (Table 1)
     "bert-base-uncased": (110, 0.644),
     "bert-large-uncased": (335, 0.798),

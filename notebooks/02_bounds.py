@@ -59,11 +59,11 @@ from glauber_lib.bounds import (
 from glauber_lib.chains import run_chains
 from glauber_lib.incompatibility import above, bootstrap_interval
 from glauber_lib.models import IsingModel, RestrictedModel, TabularModel, all_states
-from glauber_lib.paper import Run, load_passages
+from glauber_lib.paper import Run
 from glauber_lib.plotting import COLORS, matrix, reference_line
 
 run = Run("02_bounds", profile)
-passages = load_passages().text
+passages = run.passages().text
 model = run.model(run["model"])
 n = run["n_tokens"]
 

@@ -53,11 +53,11 @@ from glauber_lib.crossover import (
 )
 from glauber_lib.incompatibility import above, bootstrap_interval
 from glauber_lib.models import RestrictedModel, all_states
-from glauber_lib.paper import Run, load_passages
+from glauber_lib.paper import Run
 from glauber_lib.plotting import COLORS, band, reference_line
 
 run = Run("03_crossover", profile)
-passages = load_passages().text
+passages = run.passages().text
 model = run.model(run["model"])
 embedder = Embedder(run["embedder"])
 

@@ -5,6 +5,7 @@ import os
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the hub client is imported: no test waits for a network
 
 import json
+import string
 from functools import partial
 from types import SimpleNamespace
 
@@ -38,8 +39,9 @@ def _word_pieces(specials, frame):
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(
-        vocab_size=500, special_tokens=[*specials, "[unused0]", "[unused1]"], show_progress=False
-    )
+        vocab_size=500, special_tokens=[*specials, "[unused0]", "[unused1]"], show_progress=False,
+        initial_alphabet=list(string.punctuation),
+    )  # fmt: skip
     tokenizer.train_from_iterator(TEXTS, trainer)
     tokenizer.decoder = decoders.WordPiece()
     return _framed(tokenizer, frame)
@@ -63,7 +65,8 @@ def _byte_pairs(specials, frame):
 def _framed(tokenizer, frame):
     if frame:
         ids = [(token, tokenizer.token_to_id(token)) for token in frame]
-        tokenizer.post_processor = processors.TemplateProcessing(single=f"{frame[0]} $A {frame[1]}", special_tokens=ids)
+        single, pair = f"{frame[0]} $A {frame[1]}", f"{frame[0]} $A {frame[1]} $B {frame[1]}"
+        tokenizer.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=ids)
     return tokenizer
 
 
