@@ -18,6 +18,7 @@ from glauber_lib.bounds import (
     contraction_norms,
     escape_bound,
     escape_probability,
+    log_pseudo_likelihood,
     longest_stays,
     measure_influence,
     mixing_lower_bound,
@@ -252,6 +253,28 @@ def test_escape_probability_is_that_of_the_transition_matrix(system):
         for k, state in list(enumerate(all_states(system.model.n_tokens, system.n)))[::9]:
             exact_one = 1 - matrix[k, k]
             assert escape_probability(system.model, state, temperature) == pytest.approx(exact_one, abs=1e-6)
+
+
+def test_the_pseudo_likelihood_is_the_product_of_the_enumerated_conditionals(system):
+    states = all_states(system.model.n_tokens, system.n)
+    laws = exact.conditionals(system.model, system.n)
+    every = np.arange(len(states))
+    expected = sum(np.log(law[every, states[:, i]]) for i, law in enumerate(laws))
+    found = log_pseudo_likelihood(system.model, states)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    weights = np.exp(found - found.max())
+    np.testing.assert_allclose(weights / weights.sum(), exact.pseudo_likelihood(system.model, system.n), atol=1e-4)
+
+
+def test_the_pseudo_likelihood_of_a_language_model_is_summed_site_by_site(masked_lm):
+    states = np.random.default_rng(0).integers(masked_lm.n_tokens, size=(80, 7))  # 560 rows: two parts
+    found = log_pseudo_likelihood(masked_lm, states)
+    assert found.shape == (80,) and found.dtype == np.float64 and np.ptp(found) > 1
+    for k in (0, 17, 79):
+        scores = [masked_lm.scores(states[k : k + 1], np.array([site]))[0].double() for site in range(7)]
+        expected = sum(float(s.log_softmax(0)[token]) for s, token in zip(scores, states[k], strict=True))
+        assert found[k] == pytest.approx(expected, abs=1e-3)
+        assert log_pseudo_likelihood(masked_lm, states[k : k + 1])[0] == pytest.approx(expected, abs=1e-3)
 
 
 @pytest.mark.parametrize("gap", [1.0, 30.0, 60.0, 400.0])

@@ -110,6 +110,51 @@ def test_a_coupled_pair_takes_the_path_of_the_plain_loop_whatever_its_company(co
         assert run.censored[place] == (len(met) == 0)
 
 
+@given(couples(), st.lists(st.integers(0, 200), min_size=1, max_size=8).map(sorted))
+@settings(max_examples=30)
+def test_the_states_and_moves_of_a_pair_are_those_of_the_plain_loop(couple, steps):
+    model, x, y, options = couple
+    path = plain_coupling(model, x, y, n_steps=200, pair=1, **options)
+    run = coalesce(model, [x] * 3, [y] * 3, n_steps=200, pairs=[7, 1, 0], **options)
+    np.testing.assert_array_equal(run.initial[:, 1], [x, y])
+    np.testing.assert_array_equal(run.states(np.arange(201))[:, :, 1], path)
+    np.testing.assert_array_equal(run.states(steps)[:, :, 1], path[steps])  # increasing, with repetitions
+    np.testing.assert_array_equal(run.states(steps[0])[0, :, 1], path[steps[0]])
+    changed = (path[1:] != path[:-1]).any(1)  # (step, site): at most one site a step
+    step, site = np.nonzero(changed)
+    expected = np.array([step, np.ones_like(step), site, *path[step + 1, :, site].T])
+    np.testing.assert_array_equal(run.moves[:, run.moves[1] == 1], expected)
+    assert (np.diff(run.moves[0]) >= 0).all() and run.moves.dtype == run.initial.dtype == np.int64
+
+
+def test_a_coalesced_pair_is_left_where_it_met():
+    run = coalesce(random_table(3, 3), np.zeros((40, 3), int), np.full((40, 3), 2), n_steps=60, seed=3)
+    path, met = run.states(np.arange(61)), np.flatnonzero(~run.censored)
+    assert 0 < len(met) and run.time[met].min() < 30  # some have long to stand still
+    for pair in met:
+        time = int(run.time[pair])
+        assert (path[time - 1, 0, pair] != path[time - 1, 1, pair]).any()
+        np.testing.assert_array_equal(path[time:, :, pair], np.tile(path[time, :1, pair], (61 - time, 2, 1)))
+        assert run.moves[0, run.moves[1] == pair].max() == time - 1
+    np.testing.assert_array_equal(run.final, path[-1])
+
+
+@pytest.mark.parametrize("steps", [-1, 13, [0, 5, 13], [-1, 5]])
+def test_states_at_steps_that_were_not_run_are_refused(steps):
+    run = coalesce(random_table(2, 2), [[0, 0]], [[1, 1]], n_steps=12)
+    with pytest.raises(ValueError, match=r"steps must lie in 0\.\.12"):
+        run.states(steps)
+
+
+def test_asking_for_states_changes_nothing_of_a_run():
+    run = coalesce(random_table(2, 3), np.zeros((5, 2), int), np.full((5, 2), 2), n_steps=20)
+    first = run.states([3, 20])
+    first[:] = -7
+    run.states(20)[:] = -7
+    np.testing.assert_array_equal(run.initial, np.stack([np.zeros((5, 2)), np.full((5, 2), 2)]))
+    np.testing.assert_array_equal((run.states([3])[0, 0] != run.states([3])[0, 1]).sum(1), run.hamming[3])
+
+
 def test_hamming_fits_the_final_states():
     states = np.random.default_rng(0).integers(3, size=(2, 50, 4))
     run = coalesce(random_table(4, 3), *states, n_steps=12)
@@ -166,6 +211,8 @@ def test_what_an_interrupted_run_returns_is_the_beginning_of_the_whole_one(call)
     assert part.n_steps > 0 or call < 3
     np.testing.assert_array_equal(part.hamming, whole.hamming[: part.n_steps + 1])
     np.testing.assert_array_equal(part.time, np.where(whole.time <= part.n_steps, whole.time, np.nan))
+    np.testing.assert_array_equal(part.moves, whole.moves[:, whole.moves[0] < part.n_steps])
+    np.testing.assert_array_equal(part.final, whole.states(part.n_steps)[0])
     np.testing.assert_array_equal(part.final, coalesce(model, *starts, n_steps=part.n_steps, seed=1).final)
 
 
