@@ -78,8 +78,8 @@ def convergence(draws):
     Returns
     -------
     dict
-        ``rhat`` (near one where the chains agree) and ``ess`` (in draws). Of chains that stand still ``rhat`` is infinite
-        where they stand at different values, and nan where all stand at one; ``ess`` is then nan.
+        ``rhat`` (near one where the chains agree) and ``ess`` (in draws). Where every chain stands still ``rhat`` is
+        infinite, or nan if all stand at one value, and ``ess`` is nan.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # arviz announces its next version at import

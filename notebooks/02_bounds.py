@@ -420,7 +420,8 @@ scan = pd.concat(
     ],
     ignore_index=True,
 )  # fmt: skip
-scan["lead"] = np.log(scan.up / scan.down)
+with np.errstate(divide="ignore"):  # at low temperature a token may have no chance at all
+    scan["lead"] = np.log(scan.up / scan.down)
 lead = scan.groupby(["token", "count", "temperature"]).lead.min().unstack()  # an upper bound of the infimum λ
 top = max(run["scan_counts"])
 order = lead.xs(top, level="count")[grid[0]].sort_values(ascending=False).index
@@ -429,7 +430,7 @@ order = lead.xs(top, level="count")[grid[0]].sort_values(ascending=False).index
 def loses(token, count):
     """Temperature at which the token's lead over balance is lost."""
     values = lead.loc[(token, count)].to_numpy()
-    return "no lead" if values[0] <= 0 else threshold(grid, np.exp(values))  # above the whole grid: nan
+    return "no lead" if values[0] <= 0 else f"{threshold(grid, np.exp(values)):.3g}"  # above the whole grid: nan
 
 
 rows = []
@@ -473,7 +474,7 @@ for token in dict.fromkeys([exclamation, strongest]):
                 "share positive": (group.drift > 0).mean(),
                 "median p₊": group.up.median(),
                 "median p₋": group.down.median(),
-                "min log p₊/p₋": np.log(group.up / group.down).min(),
+                "min log p₊/p₋": np.log(group.up.clip(lower=1e-300) / group.down).min(),
             }
         )
 published = [

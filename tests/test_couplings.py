@@ -118,7 +118,8 @@ def test_the_states_and_moves_of_a_pair_are_those_of_the_plain_loop(couple, step
     run = coalesce(model, [x] * 3, [y] * 3, n_steps=200, pairs=[7, 1, 0], **options)
     np.testing.assert_array_equal(run.initial[:, 1], [x, y])
     np.testing.assert_array_equal(run.states(np.arange(201))[:, :, 1], path)
-    np.testing.assert_array_equal(run.states(steps)[:, :, 1], path[steps])  # increasing, with repetitions
+    np.testing.assert_array_equal(run.states(steps)[:, :, 1], path[steps])
+    np.testing.assert_array_equal(run.states(steps[::-1])[:, :, 1], path[steps[::-1]])  # in any order
     np.testing.assert_array_equal(run.states(steps[0])[0, :, 1], path[steps[0]])
     changed = (path[1:] != path[:-1]).any(1)  # (step, site): at most one site a step
     step, site = np.nonzero(changed)
