@@ -562,6 +562,7 @@ axes[0].set(
     ylabel="log p₊/p₋ (linear within ±2)",
     title=f"Tokens at {top} of {size} sites",
 )
+axes[0].set_ylim(top=4)
 axes[0].legend(fontsize=8)
 coldest = grid[0]
 for token, color in zip(watched, COLORS, strict=False):
@@ -573,10 +574,11 @@ reference_line(axes[1], 0.0, "balance", left=True)
 axes[1].set(
     yscale="symlog",
     xlabel="number of sites that hold the token",
-    ylabel="log p₊/p₋ (dots: median, triangles: minimum)",
+    ylabel="log p₊/p₋ (dot: median, triangle: min)",
     title=f"A strip of counts, τ = {coldest:g}, {run['strip_states']} states each",
 )
-axes[1].legend(fontsize=8, title="token")
+axes[1].set_ylim(top=4)
+axes[1].legend(fontsize=8, title="token", ncols=2)
 drawn = escapes[escapes.left > 0]
 bars = np.clip([drawn["observed mean"] - drawn.low, drawn.high - drawn["observed mean"]], 0, None)
 axes[2].errorbar(drawn["τ"], drawn["observed mean"], yerr=bars, fmt="s", capsize=2, label=f"observed, {run['strip_repeats']} chains, 95%")
@@ -589,7 +591,7 @@ axes[2].set(
     yscale="log",
     xlabel="temperature τ",
     ylabel="steps",
-    title=f"From {size} times {model.words([strongest])[0]} to {floor}",
+    title=f"From {model.words([strongest])[0]} at all sites until at most {floor} hold it",
 )
 axes[2].legend(fontsize=8)
 run.save_figure(figure, "bounds-drift")

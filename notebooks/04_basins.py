@@ -503,13 +503,13 @@ plane = TSNE(2, perplexity=min(30, len(flat) // 4), init="pca", random_state=run
 plane = plane.reshape(len(moments), len(shown), 2)
 for k, (topic, color) in enumerate(zip(topics, COLORS, strict=False)):
     axes[1].plot(*plane[:, k].T, color=color, linewidth=0.6, alpha=0.5)
-    axes[1].scatter(*plane[:, k].T, s=14, color=color, alpha=np.linspace(0.25, 1, len(moments)), linewidth=0, label=topic)
+    axes[1].scatter(*plane[:, k].T, s=14, color=color, alpha=np.linspace(0.25, 1, len(moments)), linewidth=0)
     axes[1].scatter(*plane[0, k], marker="s", s=60, color=color, edgecolor="black", zorder=3)
-    axes[1].scatter(*plane[-1, k], marker="D", s=60, color=color, edgecolor="black", zorder=3)
+    axes[1].scatter(*plane[-1, k], marker="D", s=60, color=color, edgecolor="black", zorder=3, label=topic)
 axes[1].set(
     xlabel="t-SNE 1",
     ylabel="t-SNE 2",
-    title=f"Neighbour embedding of one chain per topic, τ = {run['temperature']:g} (square: start)",
+    title=f"Neighbour embedding of one chain per topic, τ = {run['temperature']:g} (square: start, diamond: end)",
 )
 axes[1].legend(fontsize=8, title="seed topic")
 run.save_figure(figure, "basins-views")
