@@ -266,7 +266,7 @@ axes[0].set(
 )
 axes[0].set_xticks(temperatures, [f"{t:g}" for t in temperatures])
 axes[0].minorticks_off()
-axes[0].legend(loc="upper left", fontsize=8)
+axes[0].legend(loc="lower right", fontsize=8)
 for (n, group), color in zip(coupling.groupby("n"), COLORS, strict=False):
     scale = n * np.log(n)
     medians = [median_survival(g.observed, g.met) / scale for _, g in group.groupby("temperature")]
@@ -426,6 +426,7 @@ axes[0].set(
     yscale="log",
     title=f"Predicted and measured boundary, budget {run['coupling_steps']} steps",
 )
+axes[0].set_ylim(top=4 * max(sufficient.values()))
 axes[0].set_xticks(at, at)
 axes[0].minorticks_off()
 axes[0].legend(fontsize=8)
@@ -476,8 +477,8 @@ run.claim(
     np.exp(np.abs(log_ratio).max()),
     kind="censored" if solved["three quarters met"].isna().any() else "estimate",
     n=len(log_ratio),
-    verdict=bool(np.exp(np.abs(log_ratio).max()) < 5),
-    why=f"holds if under 5; the exact time itself spans a factor of {solved['t_mix'].max() / solved['t_mix'].min():.3g}",
+    verdict=bool(np.exp(np.abs(log_ratio).max()) < 2),
+    why=f"holds if under 2; the exact time itself spans a factor of {solved['t_mix'].max() / solved['t_mix'].min():.3g}",
 )
 
 # %% [markdown]
@@ -522,11 +523,12 @@ for axis, name in zip(axes, ("R̂", f"effective sample size of {chains * len(mom
         reference_line(axis, center, f"τ_c, n = {nearest}", vertical=True)
     axis.set_xticks(grid, [f"{t:g}" for t in grid])
     axis.xaxis.set_minor_formatter("")
-for formatter in (axes[0].yaxis.set_major_formatter, axes[0].yaxis.set_minor_formatter):
-    formatter("{x:.3g}")
+for axis in axes:
+    axis.yaxis.set_major_formatter("{x:.3g}")
+    axis.yaxis.set_minor_formatter("{x:.3g}")
 axes[0].axhline(1.1, color="0.4", linestyle=":", linewidth=1, label="R̂ = 1.1")
 axes[0].set_title(f"{chains} chains, n = {length}, second half of {run['convergence_steps']} steps")
-axes[1].set_title("Chains that stand still have neither number")
+axes[1].set_title("No point: the summary stands still in every chain")
 axes[0].legend(fontsize=8)
 run.save_figure(figure, "crossover-convergence")
 
