@@ -172,6 +172,27 @@ def sentiment(texts):
     return np.array([analyzer.polarity_scores(text)["compound"] for text in texts])
 
 
+def load_sentiment(name):
+    """A function from texts to sentiments in [-1, 1].
+
+    `sentiment` for the name ``"vader"``, otherwise a Hugging Face classifier of that name, as published: its chance
+    of the label POSITIVE less that of NEGATIVE.
+    """
+    if name == "vader":
+        return sentiment
+    classify = pipeline("text-classification", model=mirrored(name), top_k=None)
+    labels = {label.upper() for label in classify.model.config.id2label.values()}
+    if not labels >= {"POSITIVE", "NEGATIVE"}:
+        raise ValueError(f"{name!r} is no classifier of sentiment: its labels are {sorted(labels)}")
+
+    def score(texts):
+        answers = classify(list(texts), batch_size=32, truncation=True)
+        by_label = [{a["label"].upper(): a["score"] for a in answer} for answer in answers]
+        return np.array([found["POSITIVE"] - found["NEGATIVE"] for found in by_label])
+
+    return score
+
+
 def cosine_distance(vectors, reference):
     """``1 - cos`` between unit vectors, over the last axis: the semantic drift of the paper's §6.1."""
     return 1.0 - (vectors * reference).sum(-1)

@@ -42,11 +42,11 @@ from glauber_lib.basins import (
     group_difference,
     inside_runs,
     label_rises,
+    load_sentiment,
     load_topic_scorer,
     occupied_runs,
     recurrence_times,
     reversible_paths,
-    sentiment,
     survey_traps,
     template_families,
     topic_scores,
@@ -67,6 +67,7 @@ topics, n = run["topics"], run["n_tokens"]
 seeds, rest = choose_seeds(passages, topics, run["seeds"], load_topic_scorer(run["topic_scorer"], embedder, passages))
 scorer = load_topic_scorer(run["topic_scorer"], embedder, rest)  # one that learns must not know the seeds
 second = load_topic_scorer(run["second_scorer"], embedder, rest)
+sentiment = load_sentiment(run["sentiment"])
 PUBLISHED = {  # bert-base-uncased: politics at 0 and 10k steps, seed topic at 0 and 10k (Table 3)
     "health": (0.008, 0.044, 0.631, 0.116),
     "sport": (0.011, 0.036, 0.763, 0.204),
@@ -644,7 +645,7 @@ for id, statement, measured, sign in regime_claims:
 
 # %% [markdown]
 # ## Prefix attractors
-# The tokens of a fixed prefix are never resampled. Topic and sentiment (VADER) of what follows the prefix, against chains with none, all
+# The tokens of a fixed prefix are never resampled. Topic and sentiment of what follows the prefix, against chains with none, all
 # chains in one batch from the same passages.
 
 # %%
@@ -704,7 +705,7 @@ along = np.abs(sentiment(model.texts(traces[run["model"]].final))) - np.abs(sent
 interval = bootstrap_interval(along)
 run.claim(
     "sentiment-fades",
-    "Sentiment fades along the chain: mean change of its strength |VADER| from first to last state.",
+    "Sentiment fades along the chain: mean change of its strength from first to last state.",
     along.mean(),
     interval=interval,
     n=len(along),

@@ -15,7 +15,7 @@ import transformers
 from conftest import SIZES, TEXTS, save_tiny
 from sentence_transformers import SentenceTransformer
 
-from glauber_lib.basins import choose_seeds
+from glauber_lib.basins import choose_seeds, load_sentiment
 from glauber_lib.models import load_model
 from glauber_lib.paper import NOTEBOOKS, ROOT, load_passages, load_profile
 
@@ -39,10 +39,9 @@ def save_embedder(folder, tiny):
     SentenceTransformer(str(tiny)).save(str(folder))  # of a plain encoder it makes one with mean pooling
 
 
-def save_classifier(folder, tiny, architecture, config):
-    """A tiny entailment classifier with the tokenizer of another tiny model."""
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny)
-    labels = {0: "contradiction", 1: "neutral", 2: "entailment"}
+def save_classifier(folder, tiny, architecture, config, labels=("contradiction", "neutral", "entailment")):
+    """A tiny classifier, of entailment by default, with the tokenizer of another tiny model."""
+    tokenizer, labels = transformers.AutoTokenizer.from_pretrained(tiny), dict(enumerate(labels))
     torch.manual_seed(0)
     ids = {"id2label": labels, "label2id": {label: k for k, label in labels.items()}}
     network = architecture(config(vocab_size=len(tokenizer), **ids))
@@ -75,6 +74,10 @@ def mirror(tmp_path_factory, tiny_folders):
         root / settings["second_scorer"], tiny_folders["bert"], transformers.DebertaV2ForSequenceClassification,
         partial(transformers.DebertaV2Config, **SIZES),
     )  # fmt: skip
+    save_classifier(
+        root / settings["sentiment"], tiny_folders["bert"], transformers.BertForSequenceClassification,
+        partial(transformers.BertConfig, **SIZES), labels=("NEGATIVE", "POSITIVE"),
+    )  # fmt: skip
     save_dataset(root / settings["passages"])
     return root
 
@@ -105,6 +108,15 @@ def test_a_mirror_stands_for_the_hub(mirror, monkeypatch):
     monkeypatch.setenv("GLAUBER_MODELS", str(mirror))
     model = load_model("answerdotai/ModernBERT-base")
     assert model.name == "answerdotai/ModernBERT-base" and model.network.config.model_type == "modernbert"
+
+
+def test_the_published_sentiment_is_the_classifier_s_and_another_classifier_is_refused(mirror, monkeypatch):
+    monkeypatch.setenv("GLAUBER_MODELS", str(mirror))
+    settings = load_profile("paper", "04_basins")
+    scores = load_sentiment(settings["sentiment"])(["A good day.", "A bad day, and long."])
+    assert scores.shape == (2,) and (np.abs(scores) <= 1).all() and scores[0] != scores[1]
+    with pytest.raises(ValueError, match="no classifier of sentiment"):
+        load_sentiment(settings["second_scorer"])
 
 
 # Passages ----------------------------------------------------------------------------------------------------------
