@@ -14,6 +14,7 @@ import hashlib
 import importlib.resources
 import itertools
 import json
+import math
 import os
 from functools import cached_property
 from pathlib import Path
@@ -37,14 +38,41 @@ EMBEDDED = {
 
 # From the encoder's vector at one site to the scores of the whole vocabulary, per architecture.
 HEADS = {
+    "albert": lambda network, hidden: network.predictions(hidden),
     "bert": lambda network, hidden: network.cls(hidden),
-    "roberta": lambda network, hidden: network.lm_head(hidden),
+    "deberta-v2": lambda network, hidden: (  # also v3; its newer head decodes with the word embeddings
+        network.cls(hidden)
+        if network.legacy
+        else network.lm_predictions(hidden, network.base_model.embeddings.word_embeddings)
+    ),
+    "distilbert": lambda network, hidden: network.vocab_projector(
+        network.vocab_layer_norm(network.activation(network.vocab_transform(hidden)))
+    ),
+    "electra": lambda network, hidden: network.generator_lm_head(network.generator_predictions(hidden)),
+    "esm": lambda network, hidden: network.lm_head(hidden),
     "modernbert": lambda network, hidden: network.decoder(network.head(hidden)),
+    "mpnet": lambda network, hidden: network.lm_head(hidden),
+    "roberta": lambda network, hidden: network.lm_head(hidden),
+    "xlm-roberta": lambda network, hidden: network.lm_head(hidden),
 }
 
 
-ONE_QUERY = {"bert", "roberta"}  # architectures whose last layer `hidden_at` evaluates at the asked sites alone
-PLACEHOLDERS = ("[unused", "madeupword")  # entries that fill up a vocabulary: BERT's, RoBERTa's
+# Architectures whose last layer `hidden_at` evaluates at the asked sites alone.
+ONE_QUERY = {"bert", "roberta", "xlm-roberta"}
+PLACEHOLDERS = ("[unused", "madeupword", "<null_")  # entries that fill up a vocabulary: BERT's, RoBERTa's, ESM's
+
+
+def n_positions(network):
+    """Tokens, frame included, that the network's table of positions has rows for; infinity where it has no table.
+
+    Where positions are counted from the padding id on (RoBERTa and its kin), the rows up to there are never used.
+    """
+    base = network.base_model
+    table = getattr(getattr(base, "embeddings", None), "position_embeddings", None)
+    table = getattr(base, "wpe", None) if table is None else table  # GPT-2's
+    if table is None:
+        return math.inf
+    return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
 
 
 def hidden_at(network, ids, positions, *, causal=False):
@@ -267,6 +295,15 @@ class _LanguageModel:
         """States int[B, n] as a list of B strings."""
         return self.tokenizer.batch_decode(self.vocabulary[np.asarray(states)].tolist())
 
+    def round_trips(self, states):
+        """Whether the text of each of B states is tokenised to the state again, bool[B].
+
+        Not every state is the state of a text: two pieces may merge, a WordPiece ## or a piece without its leading
+        space cannot come first. Such states are legal for the chain, but their text hides what they are.
+        """
+        again = self.tokenizer(self.texts(states), add_special_tokens=False, verbose=False)["input_ids"]
+        return np.array([ids == own for ids, own in zip(again, self.vocabulary[states].tolist(), strict=True)], bool)
+
     @cached_property
     def checksum(self):
         """Hexadecimal digest of all weights; results are cached by it."""
@@ -278,7 +315,11 @@ class _LanguageModel:
     @property
     def cache_key(self):
         """What cached results depend on: kind, weights and vocabulary."""
-        tokenizer = self.tokenizer.backend_tokenizer.to_str()
+        if backend := getattr(self.tokenizer, "backend_tokenizer", None):
+            tokenizer = backend.to_str()
+        else:  # written in Python, as ESM's: not its repr, which names the folder it was read from
+            words, special = sorted(self.tokenizer.get_vocab().items()), self.tokenizer.special_tokens_map
+            tokenizer = json.dumps([type(self.tokenizer).__name__, special, words], default=str)
         return [type(self).__name__, self.checksum, self.network.config.to_json_string(), tokenizer, self.vocabulary]
 
     def double(self):
@@ -291,10 +332,29 @@ class _LanguageModel:
     def __repr__(self):
         return f"{type(self).__name__}({self.name!r}, n_tokens={self.n_tokens})"
 
-    def _rows(self, states):
-        """Slices of the batch that hold about `batch_tokens` tokens each."""
-        step = max(1, self.batch_tokens // (states.shape[1] + 2))
-        return [slice(k, k + step) for k in range(0, len(states), step)]
+    def _check_length(self, n):
+        if n > self.max_sites:
+            raise ValueError(f"states have {n} tokens, {self.name!r} has positions for at most {self.max_sites}")
+
+    def _in_parts(self, compute, cost, *arrays):
+        """`compute` over a few rows of `arrays` at a time: at most `batch_tokens`, `cost` of them per row.
+
+        Where memory runs out, `batch_tokens` is lowered to half of what failed, for good, until a single row fails.
+        """
+        done, parts, size = 0, [], len(arrays[0])
+        while done < size or not parts:
+            rows = min(size - done, max(1, self.batch_tokens // cost))
+            try:
+                parts.append(compute(*(x[done : done + rows] for x in arrays)))
+                done += rows
+                continue
+            except torch.OutOfMemoryError:
+                if rows <= 1:
+                    raise
+            # not in the handler: the exception's traceback keeps the tensors of the failed pass alive
+            self.batch_tokens = rows // 2 * cost
+            torch.cuda.empty_cache()  # does nothing where CUDA is not in use
+        return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
 class MaskedLM(_LanguageModel):
@@ -312,7 +372,7 @@ class MaskedLM(_LanguageModel):
         Vocabulary ids a site may hold. Default: all but the special tokens, placeholders ([unused…]) and ids
         the tokenizer does not know.
     batch_tokens : int
-        Tokens of one forward pass; bounds the memory, changes no result.
+        Tokens of one forward pass; bounds the memory, changes no result. Lowered where memory runs out.
     device : str or torch.device, optional
         A GPU where torch sees one.
     compiled : bool
@@ -326,18 +386,20 @@ class MaskedLM(_LanguageModel):
         if network.config.model_type not in HEADS:
             raise ValueError(f"architecture {network.config.model_type!r} is not supported, only {sorted(HEADS)}")
         super().__init__(network, tokenizer, **options)
-        probe = tokenizer("a", return_special_tokens_mask=True)
-        content = [k for k, special in enumerate(probe["special_tokens_mask"]) if not special]
-        ids = torch.tensor(probe["input_ids"], device=self.device)
-        self._before, self._after = ids[: content[0]], ids[content[-1] + 1 :]
+        # no mask of special tokens is asked: where "a" is unknown, as to a protein model, it counts as special itself
+        content, framed = (tokenizer("a", add_special_tokens=frame)["input_ids"] for frame in (False, True))
+        at = next(k for k in range(len(framed)) if framed[k : k + len(content)] == content)
+        ids = torch.tensor(framed, device=self.device)
+        self._before, self._after = ids[:at], ids[at + len(content) :]
+        self.max_sites = n_positions(network) - len(self._before) - len(self._after)
         self._logits = torch.compile(self._logits_at, dynamic=True) if compiled else self._logits_at
 
     @torch.inference_mode()
     def scores(self, states, sites):
         """Logits float32[B, n_tokens] at ``sites``, with the mask token there (§1 of the paper)."""
         states, sites = torch.as_tensor(states, device=self.device), torch.as_tensor(sites, device=self.device)
-        parts = [self._scores(states[rows], sites[rows]) for rows in self._rows(states)]
-        return torch.cat(parts) if len(parts) > 1 else parts[0]
+        self._check_length(states.shape[1])
+        return self._in_parts(self._scores, states.shape[1] + 2, states, sites)
 
     def _scores(self, states, sites):
         size = len(states)
@@ -367,6 +429,7 @@ class CausalLM(_LanguageModel):
 
     def __init__(self, network, tokenizer, **options):
         super().__init__(network, tokenizer, **options)
+        self.max_sites = n_positions(network)  # the first token stands for the last one, which nothing looks back to
         starts = [tokenizer.bos_token_id, tokenizer.cls_token_id, tokenizer.eos_token_id]
         self._start = next((k for k in starts if k is not None), None)
         if self._start is None:
@@ -380,6 +443,7 @@ class CausalLM(_LanguageModel):
     def log_factors(self, states):
         """Log-probabilities float64[B, n, n_tokens] of every token at every site given the tokens before it."""
         states = torch.as_tensor(states, device=self.device)
+        self._check_length(states.shape[1])
         start = torch.full((len(states), 1), self._start, device=self.device)
         ids = torch.cat([start, self._ids[states[:, :-1]]], dim=1)
         return self.network(input_ids=ids).logits[..., self._ids].double().log_softmax(-1)
@@ -388,18 +452,18 @@ class CausalLM(_LanguageModel):
     def log_prob(self, states):
         """Joint log-probability float64[B] of states int[B, n]."""
         states = torch.as_tensor(states, device=self.device)
-        parts = states.split(self._step(states))
-        return torch.cat([self.log_factors(part).gather(2, part[..., None])[..., 0].sum(1) for part in parts])
+        chosen = lambda part: self.log_factors(part).gather(2, part[..., None])[..., 0].sum(1)  # noqa: E731
+        return self._in_parts(chosen, self._cost(states), states)
 
     def proposals(self, states, sites):
         """Next-token log-probabilities float64[B, n_tokens] at ``sites`` given what stands to the left."""
         states, sites = torch.as_tensor(states), torch.as_tensor(sites)
-        rows = zip(states.split(self._step(states)), sites.split(self._step(states)), strict=True)
-        return torch.cat([self.log_factors(part)[torch.arange(len(part)), at] for part, at in rows])
+        at_sites = lambda part, at: self.log_factors(part)[torch.arange(len(part)), at]  # noqa: E731
+        return self._in_parts(at_sites, self._cost(states), states, sites)
 
-    def _step(self, states):
-        """Sequences at a time: each asks for n rows of |V| float64."""
-        return max(1, self.batch_tokens // 8 // states.shape[1])
+    def _cost(self, states):
+        """Tokens one sequence counts for: it asks for n rows of |V| float64, not for one of float32."""
+        return 8 * states.shape[1]
 
     def scores(self, states, sites):
         """The exact conditionals of the joint, by enumeration: only for a small `vocabulary`."""

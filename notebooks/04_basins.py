@@ -651,16 +651,16 @@ for id, statement, measured, sign in regime_claims:
 # %%
 names = ["", *run["prefixes"]]
 lead = {prefix: model.tokens(prefix) if prefix else np.array([], dtype=int) for prefix in names}
-states = np.stack([model.states(passages.text.sample(run["prefix_chains"], random_state=run.seed), n=n)] * len(names))
-frozen = np.zeros(states.shape, bool)
-for k, tokens in enumerate(lead.values()):
-    states[k, :, : len(tokens)], frozen[k, :, : len(tokens)] = tokens, True
+after = model.states(passages.text.sample(run["prefix_chains"], random_state=run.seed), n=n)  # the free sites
+starts = [np.concatenate([tokens, state]) for tokens in lead.values() for state in after]
+width = max(map(len, starts))
+frozen = np.stack([np.arange(width) < len(tokens) for tokens in lead.values() for _ in after])
 prefixed = run.cached(
-    run_chains, model, states.reshape(-1, n), n_steps=run["prefix_steps"], temperature=run["temperature"], seed=run.seed,
-    frozen=frozen.reshape(-1, n), progress="prefixes",
+    run_chains, model, starts, n_steps=run["prefix_steps"], temperature=run["temperature"], seed=run.seed, frozen=frozen,
+    progress="prefixes",
 )  # fmt: skip
-ends = prefixed.final.reshape(states.shape)
-following = [model.texts(end[:, len(tokens) :]) for end, tokens in zip(ends, lead.values(), strict=True)]
+ends = prefixed.final.reshape(len(names), -1, width)
+following = [model.texts(end[:, len(tokens) : len(tokens) + n]) for end, tokens in zip(ends, lead.values(), strict=True)]
 topic_of = np.stack([scorer.score(texts) for texts in following])  # (prefixes, chains, labels)
 feeling = np.stack([sentiment(texts) for texts in following])
 table = pd.DataFrame(

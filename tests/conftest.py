@@ -6,6 +6,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # read when the hub client is imported: no t
 
 import json
 import string
+import tempfile
 from functools import partial
 from types import SimpleNamespace
 
@@ -26,59 +27,105 @@ hypothesis.settings.load_profile("glauber")
 if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):  # more threads than cores are much slower than too few
     torch.set_num_threads(max(1, os.cpu_count() // int(workers)))
 
-MASKED = ["bert", "roberta", "modernbert"]
 TEXTS = [json.loads(line)["text"] for line in (DATA / "passages.jsonl").read_text().splitlines()]
+PROTEINS = ["".join(row) for row in np.random.default_rng(0).choice([*"LAGVSERTIDPKQNFYMHWC"], size=(24, 120))]
 
 
 # Tiny Hugging Face models ------------------------------------------------------------------------------------------
 
 
-def _word_pieces(specials, frame):
+def _word_pieces(special, frame):
     """A lowercasing WordPiece tokenizer trained on the passages, with two placeholders as BERT has them."""
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer = Tokenizer(models.WordPiece(unk_token=special["unk"]))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(
-        vocab_size=500, special_tokens=[*specials, "[unused0]", "[unused1]"], show_progress=False,
+        vocab_size=500, special_tokens=[*_names(special), "[unused0]", "[unused1]"], show_progress=False,
         initial_alphabet=list(string.punctuation),
     )  # fmt: skip
     tokenizer.train_from_iterator(TEXTS, trainer)
     tokenizer.decoder = decoders.WordPiece()
-    return _framed(tokenizer, frame)
+    return _finished(tokenizer, special, frame)
 
 
-def _byte_pairs(specials, frame):
+def _byte_pairs(special, frame):
     """A byte-level BPE tokenizer trained on the passages."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
         vocab_size=500,
-        special_tokens=specials,
+        special_tokens=_names(special),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     tokenizer.train_from_iterator(TEXTS, trainer)
     tokenizer.decoder = decoders.ByteLevel()
-    return _framed(tokenizer, frame)
+    return _finished(tokenizer, special, frame)
 
 
-def _framed(tokenizer, frame):
+def _sentence_pieces(special, frame):
+    """A Unigram tokenizer trained on the passages, its spaces written as SentencePiece writes them."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=500, special_tokens=_names(special), unk_token=special["unk"], show_progress=False
+    )
+    tokenizer.train_from_iterator(TEXTS[:40], trainer)  # Unigram is slow to train
+    tokenizer.decoder = decoders.Metaspace()
+    return _finished(tokenizer, special, frame)
+
+
+def _amino_acids(special, frame):
+    """The tokenizer of ESM with the vocabulary of ESM-2; it is written in Python."""
+    words = "<cls> <pad> <eos> <unk> L A G V S E R T I D P K Q N F Y M H W C X B U Z O . - <null_1> <mask>".split()
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write("\n".join(words))
+        file.flush()
+        return transformers.EsmTokenizer(file.name)
+
+
+def _names(special):
+    return list(dict.fromkeys(special.values()))
+
+
+def _finished(tokenizer, special, frame):
+    """As a tokenizer of transformers, with its special tokens and what it puts around a text."""
     if frame:
         ids = [(token, tokenizer.token_to_id(token)) for token in frame]
         single, pair = f"{frame[0]} $A {frame[1]}", f"{frame[0]} $A {frame[1]} $B {frame[1]}"
         tokenizer.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=ids)
-    return tokenizer
+    specials = {f"{name}_token": token for name, token in special.items()}
+    if special.get("mask") == "<mask>":  # the published ones swallow the space before it
+        specials["mask_token"] = transformers.AddedToken(special["mask"], lstrip=True, special=True)
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **specials)
 
 
 BERT_SPECIALS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 ROBERTA_SPECIALS = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
+ESM_SPECIALS = {"pad": "<pad>", "cls": "<cls>", "eos": "<eos>"}
 GPT_SPECIALS = {"bos": "<|endoftext|>", "eos": "<|endoftext|>", "unk": "<|endoftext|>"}
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
 WIDE = {"initializer_range": 0.3}  # wide initial weights: the scores then depend visibly on the context
+DEBERTA = {  # as published for v2 and v3: positions are relative only
+    "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 8, "norm_rel_ebd": "layer_norm",
+    "share_att_key": True, "position_biased_input": False, "type_vocab_size": 0,
+}  # fmt: skip
 RECIPES = {  # tokenizer, its special tokens, its frame, network class, configuration
     "bert": (
         _word_pieces, BERT_SPECIALS, ("[CLS]", "[SEP]"),
         transformers.BertForMaskedLM, partial(transformers.BertConfig, **SIZES, **WIDE),
+    ),
+    "distilbert": (
+        _word_pieces, BERT_SPECIALS, ("[CLS]", "[SEP]"), transformers.DistilBertForMaskedLM,
+        partial(transformers.DistilBertConfig, dim=32, n_layers=2, n_heads=2, hidden_dim=48, **WIDE),
+    ),
+    "electra": (  # embeddings narrower than the encoder, as in the generators published
+        _word_pieces, BERT_SPECIALS, ("[CLS]", "[SEP]"),
+        transformers.ElectraForMaskedLM, partial(transformers.ElectraConfig, embedding_size=24, **SIZES, **WIDE),
+    ),
+    "mpnet": (  # counts positions from id 1 on, whatever its configuration says: the padding must be there
+        _word_pieces, ROBERTA_SPECIALS, ("<s>", "</s>"),
+        transformers.MPNetForMaskedLM, partial(transformers.MPNetConfig, **SIZES, **WIDE),
     ),
     "roberta": (
         _byte_pairs, ROBERTA_SPECIALS, ("<s>", "</s>"),
@@ -88,40 +135,80 @@ RECIPES = {  # tokenizer, its special tokens, its frame, network class, configur
         _byte_pairs, BERT_SPECIALS, ("[CLS]", "[SEP]"), transformers.ModernBertForMaskedLM,
         partial(transformers.ModernBertConfig, **SIZES, **WIDE, local_attention=8, global_attn_every_n_layers=2),
     ),
+    "xlm-roberta": (
+        _sentence_pieces, ROBERTA_SPECIALS, ("<s>", "</s>"),
+        transformers.XLMRobertaForMaskedLM, partial(transformers.XLMRobertaConfig, **SIZES, **WIDE),
+    ),
+    "albert": (
+        _sentence_pieces, BERT_SPECIALS, ("[CLS]", "[SEP]"),
+        transformers.AlbertForMaskedLM, partial(transformers.AlbertConfig, embedding_size=24, **SIZES, **WIDE),
+    ),
+    "deberta-v2": (
+        _sentence_pieces, BERT_SPECIALS, ("[CLS]", "[SEP]"), transformers.DebertaV2ForMaskedLM,
+        partial(transformers.DebertaV2Config, conv_kernel_size=3, conv_act="gelu", **DEBERTA, **SIZES, **WIDE),
+    ),
+    "deberta-v3": (  # the same architecture with the newer head
+        _sentence_pieces, BERT_SPECIALS, ("[CLS]", "[SEP]"), transformers.DebertaV2ForMaskedLM,
+        partial(transformers.DebertaV2Config, legacy=False, **DEBERTA, **SIZES, **WIDE),
+    ),
+    "esm": (
+        _amino_acids, ESM_SPECIALS, None, transformers.EsmForMaskedLM,
+        partial(
+            transformers.EsmConfig, mask_token_id=32, position_embedding_type="rotary", token_dropout=True,
+            emb_layer_norm_before=False, **SIZES, **WIDE,
+        ),
+    ),
     "gpt2": (
         _byte_pairs, GPT_SPECIALS, None,
         transformers.GPT2LMHeadModel, partial(transformers.GPT2Config, n_embd=32, n_layer=2, n_head=2, **WIDE),
     ),
 }  # fmt: skip
+MASKED = [kind for kind in RECIPES if kind != "gpt2"]
 
 
-def save_tiny(kind, folder):
-    """Write a tiny random-weight model of an architecture; its head is five ids wider than its tokenizer."""
+def build_tiny(kind, **changes):
+    """A tiny random-weight network of an architecture and its tokenizer; the head is five ids wider than that one."""
     build, special, frame, architecture, config = RECIPES[kind]
-    trained = build(list(dict.fromkeys(special.values())), frame)
-    specials = {f"{name}_token": token for name, token in special.items()}
-    if kind == "roberta":  # the published one swallows the space before it
-        specials["mask_token"] = transformers.AddedToken("<mask>", lstrip=True, special=True)
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=trained, **specials)
+    tokenizer = build(special, frame)
     names = {"pad", "bos", "eos", "cls", "sep"} & set(special)
-    ids = {f"{name}_token_id": trained.token_to_id(special[name]) for name in names}
+    ids = {f"{name}_token_id": tokenizer.convert_tokens_to_ids(special[name]) for name in names}
     torch.manual_seed(0)
-    network = architecture(config(vocab_size=len(tokenizer) + 5, **ids))
-    network.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    return architecture(config(vocab_size=len(tokenizer) + 5, **ids, **changes)), tokenizer
+
+
+def save_tiny(kind, folder, **changes):
+    """Write `build_tiny` as Hugging Face writes a model."""
+    for part in build_tiny(kind, **changes):
+        part.save_pretrained(folder)
     return folder
+
+
+def corpus(model):
+    """Texts for a model: passages, or sequences of amino acids."""
+    return PROTEINS if model.network.config.model_type == "esm" else TEXTS
+
+
+class Made(dict):
+    """What `make` makes of a key when it is first asked for: a worker builds only what its tests need."""
+
+    def __init__(self, make):
+        self.make = make
+
+    def __missing__(self, key):
+        self[key] = self.make(key)
+        return self[key]
 
 
 @pytest.fixture(scope="session")
 def tiny_folders(tmp_path_factory):
     """Folder of each tiny model, by architecture."""
-    return {kind: save_tiny(kind, tmp_path_factory.mktemp(kind)) for kind in RECIPES}
+    return Made(lambda kind: save_tiny(kind, tmp_path_factory.mktemp(kind)))
 
 
 @pytest.fixture(scope="session")
 def tiny(tiny_folders):
     """The tiny models, loaded by the library under test."""
-    return {kind: load_model(folder, causal=kind == "gpt2") for kind, folder in tiny_folders.items()}
+    return Made(lambda kind: load_model(tiny_folders[kind], causal=kind == "gpt2"))
 
 
 @pytest.fixture(params=MASKED)

@@ -15,7 +15,7 @@ from glauber_lib import exact
 from glauber_lib.chains import run_chains
 from glauber_lib.couplings import coalesce
 from glauber_lib.engine import STORE, Conditionals, inverse_cdf, uniforms, weights
-from glauber_lib.models import IsingModel, TabularModel, all_states, hidden_at
+from glauber_lib.models import ONE_QUERY, IsingModel, TabularModel, all_states, hidden_at
 
 HOLDING = ["path", "geometric"]
 both_ways = pytest.mark.parametrize("holding", HOLDING)
@@ -380,14 +380,14 @@ def test_a_chain_among_few_states_ends_up_asking_nothing(holding, tiny_folders):
 @pytest.mark.parametrize("kind", MASKED)
 def test_hidden_vectors_are_those_of_the_full_forward(kind, tiny):
     network, rng = tiny[kind].network, np.random.default_rng(3)
-    ids = torch.from_numpy(rng.integers(10, 400, size=(5, 11)))
+    ids = torch.from_numpy(rng.choice(tiny[kind].vocabulary, size=(5, 11)))
     positions = torch.from_numpy(rng.integers(11, size=(5, 3)))
     with torch.no_grad():
         full, short = network.base_model(input_ids=ids).last_hidden_state, hidden_at(network, ids, positions)
     torch.testing.assert_close(short, full[torch.arange(5)[:, None], positions], atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta"])
+@pytest.mark.parametrize("kind", sorted(ONE_QUERY))
 def test_the_last_layer_sees_the_asked_positions_only(kind, tiny):
     model, seen = tiny[kind], []
     layers = model.network.base_model.encoder.layer

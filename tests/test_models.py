@@ -1,10 +1,13 @@
 """Conditional models: scores, frame, vocabulary, loading."""
 
+import shutil
+
+import joblib
 import numpy as np
 import pytest
 import torch
 import transformers
-from conftest import MASKED, TEXTS, random_joint, save_tiny, small_vocabulary
+from conftest import MASKED, TEXTS, build_tiny, corpus, random_joint, save_tiny, small_vocabulary
 from safetensors.torch import load_file, save_file
 
 from glauber_lib.chains import run_chains
@@ -19,6 +22,7 @@ from glauber_lib.models import (
     empty_network,
     load_embedded,
     load_model,
+    n_positions,
     save_embedded,
 )
 
@@ -68,6 +72,11 @@ def test_a_table_or_coupling_of_wrong_shape_is_refused(build):
         build()
 
 
+def vocabulary_biases(network):
+    """Names and parameters with one number per vocabulary id: the bias of the decoder, wherever it is kept."""
+    return [(name, p) for name, p in network.named_parameters() if p.shape == (network.config.vocab_size,)]
+
+
 # Scores of language models -----------------------------------------------------------------------------------------
 
 
@@ -79,7 +88,7 @@ def test_scores_have_one_row_per_state_and_one_column_per_token(system):
 
 
 def test_masked_scores_are_float32(masked_lm):
-    assert masked_lm.scores(masked_lm.states(TEXTS[:2], n=6), [0, 5]).dtype == torch.float32
+    assert masked_lm.scores(masked_lm.states(corpus(masked_lm)[:2], n=6), [0, 5]).dtype == torch.float32
 
 
 def test_scores_do_not_depend_on_the_token_at_the_site(system):
@@ -103,11 +112,12 @@ def test_scores_do_depend_on_the_other_sites(system):
 
 
 def test_scores_equal_the_plain_forward_of_the_network(masked_lm):
-    states = masked_lm.states(TEXTS[:6], n=9)
+    texts = corpus(masked_lm)
+    states = masked_lm.states(texts[:6], n=9)
     sites = np.array([0, 1, 4, 5, 7, 8])
     scores = masked_lm.scores(states, sites)
     for x, site, row in zip(states, sites, scores, strict=True):
-        framed = masked_lm.tokenizer(TEXTS[0])["input_ids"]
+        framed = masked_lm.tokenizer(texts[0])["input_ids"]
         ids = [framed[0], *masked_lm.vocabulary[x].tolist(), framed[-1]]
         at = 1 + site
         ids[at] = masked_lm.tokenizer.mask_token_id
@@ -122,40 +132,162 @@ def test_the_network_sees_the_tokenizer_s_frame_and_one_mask(masked_lm):
         lambda _, arguments: seen.append(arguments[0].clone())
     )
     try:
-        masked_lm.scores(masked_lm.tokens(TEXTS[0], n=8)[None], [3])
+        masked_lm.scores(masked_lm.tokens(corpus(masked_lm)[0], n=8)[None], [3])
     finally:
         hook.remove()
     # the first eight tokens of the text as the tokenizer frames them, the mask by id: nothing else differs
-    ids = masked_lm.tokenizer(TEXTS[0])["input_ids"]
+    ids = masked_lm.tokenizer(corpus(masked_lm)[0])["input_ids"]
     expected = [*ids[:9], ids[-1]]
     expected[4] = masked_lm.tokenizer.mask_token_id
     assert seen[0].tolist() == [expected]
 
 
+def test_no_padding_ever_enters_a_network(masked_lm):
+    # kernels that leave out padding, and position ids that count what is no padding, never have any to treat
+    seen = []
+    hook = masked_lm.network.get_input_embeddings().register_forward_pre_hook(
+        lambda _, arguments: seen.append(arguments[0].clone())
+    )
+    try:
+        run_chains(masked_lm, masked_lm.states(corpus(masked_lm)[:3], n=5), n_steps=20, temperature=3.0)
+    finally:
+        hook.remove()
+    assert masked_lm.tokenizer.pad_token_id is not None and len(seen) > 3
+    assert not any((ids == masked_lm.tokenizer.pad_token_id).any() for ids in seen)
+
+
+@pytest.mark.parametrize("kind", MASKED)
+def test_the_bias_of_the_decoder_is_loaded_and_added(kind, tiny, tmp_path):
+    network, tokenizer = build_tiny(kind)
+    ((_, bias),) = vocabulary_biases(network)
+    with torch.no_grad():
+        bias.normal_()
+    network.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    model, plain = load_model(tmp_path), tiny[kind]
+    states, sites = plain.states(corpus(plain)[:2], n=6), [0, 4]
+    added = model.scores(states, sites) - plain.scores(states, sites)
+    torch.testing.assert_close(added, bias.detach()[model.vocabulary].expand(2, -1), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in MASKED if kind != "deberta-v3"])  # it has no other decoder
+def test_a_decoder_of_its_own_is_loaded_and_used(kind, tmp_path):
+    network, tokenizer = build_tiny(kind, tie_word_embeddings=False)
+    decoder = network.get_output_embeddings().weight
+    assert decoder.data_ptr() != network.get_input_embeddings().weight.data_ptr()
+    with torch.no_grad():
+        decoder.normal_()
+    network.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    model = load_model(tmp_path)
+    assert torch.equal(model.network.get_output_embeddings().weight, decoder)
+    assert not torch.equal(model.network.get_input_embeddings().weight, decoder)
+    test_scores_equal_the_plain_forward_of_the_network(model)
+
+
 @pytest.mark.parametrize("kind", MASKED)
 def test_batching_changes_no_score(kind, tiny_folders):
     model = load_model(tiny_folders[kind])
-    states, sites = model.states(TEXTS[:7], n=10), np.arange(7)
+    atol = 3e-5 if kind == "deberta-v2" else 1e-5  # its convolution takes other kernels for other batches
+    states, sites = model.states(corpus(model)[:7], n=10), np.arange(7)
     together = model.scores(states, sites)
     model.batch_tokens = 25  # two states at a time
-    torch.testing.assert_close(model.scores(states, sites), together, atol=1e-5, rtol=0)
+    torch.testing.assert_close(model.scores(states, sites), together, atol=atol, rtol=0)
     alone = torch.cat([model.scores(states[k : k + 1], sites[k : k + 1]) for k in range(7)])
-    torch.testing.assert_close(alone, together, atol=1e-5, rtol=0)
+    torch.testing.assert_close(alone, together, atol=atol, rtol=0)
+
+
+def short_of_memory(model, rows):
+    """Let the network of a model fail as it would without memory wherever it is given more than `rows` rows."""
+
+    def fail(_, arguments):
+        if len(arguments[0]) > rows:
+            raise torch.OutOfMemoryError("no memory for so many")
+
+    model.network.get_input_embeddings().register_forward_pre_hook(fail)
+
+
+def test_where_memory_runs_out_the_batch_is_halved_and_no_score_changes(tiny, tiny_folders):
+    model, states, sites = load_model(tiny_folders["bert"]), tiny["bert"].states(TEXTS[:11], n=10), np.arange(11) % 10
+    short_of_memory(model, 3)
+    torch.testing.assert_close(model.scores(states, sites), tiny["bert"].scores(states, sites), atol=1e-5, rtol=0)
+    assert model.batch_tokens == 2 * 12  # of 11 rows to 5 to 2, each of 10 tokens and a frame of 2
+    short_of_memory(model, 0)
+    with pytest.raises(torch.OutOfMemoryError, match="no memory for so many"):
+        model.scores(states, sites)
+    assert model.batch_tokens == 12
+
+
+def test_where_memory_runs_out_a_causal_model_goes_on_too(tiny, tiny_folders):
+    model, states, sites = load_model(tiny_folders["gpt2"], causal=True), tiny["gpt2"].states(TEXTS[:5], n=8), [0] * 5
+    short_of_memory(model, 2)
+    torch.testing.assert_close(model.log_prob(states), tiny["gpt2"].log_prob(states), atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        model.proposals(states, sites), tiny["gpt2"].proposals(states, sites), atol=1e-5, rtol=0
+    )
+    assert model.batch_tokens == 2 * 8 * 8
+
+
+# positions of the published configurations and, for relative ones, none; two are taken by the frame
+LIMITS = {"roberta": 510, "xlm-roberta": 510, "mpnet": 510, "esm": None, "modernbert": None} | dict.fromkeys(
+    ["deberta-v2", "deberta-v3"]
+)
+
+
+@pytest.mark.parametrize("kind", MASKED)
+def test_states_as_long_as_the_network_has_positions_are_scored_and_longer_ones_refused(kind):
+    limit = LIMITS.get(kind, 512)
+    model = MaskedLM(*build_tiny(kind, max_position_embeddings=40), name=kind)
+    state = np.zeros((1, 100), int)
+    if limit is None:
+        assert n_positions(model.network) == model.max_sites == np.inf
+        assert model.scores(state, [99]).isfinite().all()
+        return
+    assert n_positions(build_tiny(kind)[0]) == limit  # those the network has by default
+    most = 40 - (512 - limit) - 2
+    assert model.max_sites == most
+    assert model.scores(state[:, :most], [most - 1]).isfinite().all()
+    entered = []
+    model.network.get_input_embeddings().register_forward_pre_hook(lambda *_: entered.append(1))
+    with pytest.raises(ValueError, match=rf"states have {most + 1} tokens, '{kind}' has positions for at most {most}$"):
+        model.scores(state[:, : most + 1], [0])
+    assert not entered
+    with pytest.raises((IndexError, RuntimeError)):  # the limit is where the network itself ends
+        model.network(input_ids=torch.full((1, most + 3), int(model.vocabulary[0])))
+
+
+def test_esm_with_a_table_of_positions_counts_them_from_the_padding_id():
+    model = MaskedLM(*build_tiny("esm", position_embedding_type="absolute", max_position_embeddings=40))
+    assert model.max_sites == 40 - 2 - 2  # ids 0 and 1 come before the first position
+    test_scores_equal_the_plain_forward_of_the_network(model)
+    assert model.scores(np.zeros((1, 36), int), [35]).isfinite().all()
+    with pytest.raises(ValueError, match="states have 37 tokens"):
+        model.scores(np.zeros((1, 37), int), [0])
+
+
+def test_a_causal_model_refuses_states_beyond_its_positions(tiny):
+    with pytest.raises(ValueError, match=r"states have 1025 tokens, .* at most 1024"):
+        tiny["gpt2"].log_prob(np.zeros((1, 1025), int))
 
 
 # Vocabulary and text -----------------------------------------------------------------------------------------------
+
+
+def is_placeholder(word):
+    """Whether a word only fills up a vocabulary."""
+    return word.startswith(("[unused", "<null_"))
 
 
 @pytest.mark.parametrize("kind", MASKED)
 def test_no_special_token_is_ever_drawn_even_if_the_head_prefers_it(kind, tiny_folders):
     model = load_model(tiny_folders[kind])
     words = model.tokenizer.convert_ids_to_tokens(range(len(model.tokenizer)))
-    banned = [k for k, word in enumerate(words) if word in model.tokenizer.all_special_tokens or "[unused" in word]
+    banned = [k for k, word in enumerate(words) if word in model.tokenizer.all_special_tokens or is_placeholder(word)]
     banned += range(len(model.tokenizer), model.network.config.vocab_size)
     assert len(banned) >= 10
     with torch.no_grad():
-        model.network.get_output_embeddings().bias[banned] = 100.0
-    states = model.states(TEXTS[:20], n=6)
+        vocabulary_biases(model.network)[0][1][banned] = 100.0
+    states = model.states(corpus(model)[:20], n=6)
     logits = model.network(input_ids=torch.from_numpy(model.vocabulary[states])).logits
     assert logits.softmax(-1)[..., banned].sum(-1).min() > 0.99  # the rig works: the head alone would draw them
     trace = run_chains(model, states, n_steps=50, temperature=2.0)
@@ -174,10 +306,22 @@ def test_placeholders_and_added_special_tokens_are_no_words(tiny_folders):
     assert "ordinary" in words and not {"madeupword0000", "<|speaker|>"} & set(words)
 
 
+@pytest.mark.parametrize("kind", MASKED)
+def test_a_word_added_to_the_tokenizer_alone_is_refused(kind, tiny_folders):
+    model = load_model(tiny_folders[kind])
+    extra = [f"extraword{k}" for k in range(8)]  # five have a row in the head, which is padded; three have none
+    model.tokenizer.add_tokens(extra)
+    model = MaskedLM(model.network, model.tokenizer)
+    known = [word for word in extra if word in model.words(range(model.n_tokens))]
+    assert known == extra[:5]
+    with pytest.raises(ValueError, match=r"outside the model's vocabulary \['extraword7'\]"):
+        model.tokens("extraword7")
+
+
 def test_every_ordinary_word_is_in_the_vocabulary(masked_lm):
     specials = set(masked_lm.tokenizer.all_special_ids)
     words = masked_lm.tokenizer.convert_ids_to_tokens(range(len(masked_lm.tokenizer)))
-    ordinary = {k for k, word in enumerate(words) if k not in specials and "[unused" not in word}
+    ordinary = {k for k, word in enumerate(words) if k not in specials and not is_placeholder(word)}
     assert set(masked_lm.vocabulary) == ordinary
     assert masked_lm.n_tokens == len(ordinary)
 
@@ -185,12 +329,56 @@ def test_every_ordinary_word_is_in_the_vocabulary(masked_lm):
 @pytest.mark.parametrize("kind", [*MASKED, "gpt2"])
 def test_text_to_tokens_to_text_round_trip(kind, tiny):
     model = tiny[kind]
-    for text in TEXTS[:20]:
+    lossy = {"bert", "distilbert", "electra", "mpnet", "esm"}  # WordPiece loses case and spacing, bytes lose nothing
+    for text in corpus(model)[:20]:
         tokens = model.tokens(text)
         (back,) = model.texts(tokens[None])
         np.testing.assert_array_equal(model.tokens(back), tokens)
-        assert back == text or kind == "bert"  # WordPiece loses case and spacing, bytes lose nothing
+        assert model.round_trips(tokens[None]).tolist() == [True]
+        assert back == text or kind in lossy
         assert len(model.words(tokens)) == len(tokens)
+
+
+FIRST = {"WordPiece": "##e", "BPE": "Ġ", "Unigram": "s"}  # a piece that cannot begin a text, by kind of tokenizer
+PAIR = {"WordPiece": ("t", "##h"), "BPE": ("i", "n"), "Unigram": ("i", "n")}  # two that are one piece when joined
+
+
+@pytest.mark.parametrize("kind", [kind for kind in MASKED if kind != "esm"])
+def test_a_state_that_no_text_has_does_not_round_trip(kind, tiny):
+    model = tiny[kind]
+    sort = type(model.tokenizer.backend_tokenizer.model).__name__
+    state = lambda *words: model._index[model.tokenizer.convert_tokens_to_ids([*words])]  # noqa: E731
+    honest, n = model.states(TEXTS[:4], n=6), 6
+    merged = np.concatenate([honest[0, : n - 2], state(*PAIR[sort])])
+    bad = [merged]
+    if sort != "BPE":  # every byte may come first; a leading space stays a space
+        bad.append(np.concatenate([state(FIRST[sort]), honest[0, : n - 1]]))
+    states = np.stack([*honest, *bad])
+    assert (states >= 0).all()
+    assert model.round_trips(states).tolist() == [True] * 4 + [False] * len(bad)
+
+
+def test_every_state_of_amino_acids_round_trips(tiny):
+    states = np.random.default_rng(0).integers(tiny["esm"].n_tokens, size=(50, 12))
+    assert tiny["esm"].round_trips(states).all()
+
+
+def test_a_leading_space_survives_in_bytes_and_is_put_before_a_sentence_piece(tiny):
+    spaced = tiny["roberta"].states([" the plan"], n=2)
+    assert tiny["roberta"].texts(spaced)[0].startswith(" ") and tiny["roberta"].round_trips(spaced).all()
+    assert not np.array_equal(tiny["roberta"].states(["the plan"], n=2), spaced)
+    for kind in ("xlm-roberta", "albert", "deberta-v2"):
+        assert tiny[kind].words(tiny[kind].tokens("the"))[0].startswith("▁")
+        assert tiny[kind].texts(tiny[kind].tokens("the plan")[None]) == ["the plan"]
+
+
+def test_from_text_through_the_chain_to_text(masked_lm):
+    start = masked_lm.states(corpus(masked_lm)[:3], n=6)
+    trace = run_chains(masked_lm, start, n_steps=30, temperature=2.0, seed=1)
+    assert (trace.final != start).any()
+    assert [len(masked_lm.words(state)) for state in trace.final] == [6, 6, 6]
+    assert all(text and text != before for text, before in zip(
+        masked_lm.texts(trace.final), masked_lm.texts(start), strict=True))  # fmt: skip
 
 
 def test_a_text_is_cut_to_its_first_tokens(tiny):
@@ -199,7 +387,7 @@ def test_a_text_is_cut_to_its_first_tokens(tiny):
 
 def test_a_text_that_is_too_short_is_refused(masked_lm):
     with pytest.raises(ValueError, match="at least 500 are needed"):
-        masked_lm.tokens(TEXTS[0], n=500)
+        masked_lm.tokens(corpus(masked_lm)[0], n=500)
     with pytest.raises(ValueError, match="at least 1 are needed"):
         masked_lm.tokens("")
 
@@ -217,7 +405,7 @@ def test_two_loads_agree_bitwise(kind, tiny, tiny_folders):
     again = load_model(tiny_folders[kind], causal=kind == "gpt2")
     assert again.checksum == tiny[kind].checksum
     if kind != "gpt2":
-        states = again.states(TEXTS[:3], n=5)
+        states = again.states(corpus(again)[:3], n=5)
         assert torch.equal(again.scores(states, [0, 2, 4]), tiny[kind].scores(states, [0, 2, 4]))
 
 
@@ -228,7 +416,15 @@ def test_the_checksum_changes_with_any_weight(tiny, tiny_folders):
     assert other.checksum != tiny["bert"].checksum
 
 
-@pytest.mark.parametrize("kind", [*MASKED, "gpt2"])
+@pytest.mark.parametrize("kind", ["bert", "esm"])  # with a tokenizer of the tokenizers library, and one in Python
+def test_the_cache_key_depends_on_the_tokenizer_and_not_on_the_folder(kind, tiny, tiny_folders, tmp_path):
+    again = load_model(shutil.copytree(tiny_folders[kind], tmp_path / "copy"))
+    assert joblib.hash(again.cache_key) == joblib.hash(tiny[kind].cache_key)
+    again.tokenizer.add_tokens(["zzz"])
+    assert joblib.hash(again.cache_key) != joblib.hash(tiny[kind].cache_key)
+
+
+@pytest.mark.parametrize("kind", [*[kind for kind in MASKED if kind != "deberta-v3"], "gpt2"])
 def test_decoder_and_embedding_share_storage_also_after_save_and_reload(kind, tiny, tmp_path):
     def tied(network):
         return network.get_output_embeddings().weight.data_ptr() == network.get_input_embeddings().weight.data_ptr()
@@ -241,13 +437,85 @@ def test_decoder_and_embedding_share_storage_also_after_save_and_reload(kind, ti
     assert tied(again.network) and again.checksum == model.checksum
 
 
+HEAD = {  # what a message must name where the head is missing
+    "albert": "predictions.dense", "bert": "cls.predictions", "deberta-v2": "cls.predictions",
+    "deberta-v3": "lm_predictions", "distilbert": "vocab_transform", "electra": "generator_predictions",
+    "esm": "lm_head", "modernbert": "head.dense", "mpnet": "lm_head", "roberta": "lm_head", "xlm-roberta": "lm_head",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("kind", MASKED)
 def test_a_checkpoint_without_head_is_refused_by_name(kind, tiny, tmp_path):
     tiny[kind].network.base_model.save_pretrained(tmp_path)
     tiny[kind].tokenizer.save_pretrained(tmp_path)
-    head = {"bert": "cls.predictions", "roberta": "lm_head", "modernbert": "head.dense"}[kind]
-    with pytest.raises(ValueError, match=rf"lacks weights.*{head}"):
+    with pytest.raises(ValueError, match=rf"lacks weights.*{HEAD[kind]}"):
         load_model(tmp_path)
+
+
+@pytest.mark.parametrize("kind", MASKED)
+def test_a_checkpoint_with_the_head_of_another_architecture_is_refused_by_name(kind, tiny, tmp_path):
+    network = tiny[kind].network
+    network.save_pretrained(tmp_path)
+    tiny[kind].tokenizer.save_pretrained(tmp_path)
+    other = tiny["roberta" if HEAD[kind] != "lm_head" else "bert"].network
+    encoder, foreign = f"{network.base_model_prefix}.", f"{other.base_model_prefix}."
+    weights = {k: w for k, w in load_file(tmp_path / "model.safetensors").items() if k.startswith(encoder)}
+    weights |= {k: w.clone() for k, w in other.state_dict().items() if not k.startswith(foreign)}
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=rf"lacks weights.*{HEAD[kind]}"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize("kind", MASKED)
+def test_a_checkpoint_without_the_bias_of_its_decoder_is_refused_by_name(kind, tiny, tmp_path):
+    tiny[kind].network.save_pretrained(tmp_path)
+    tiny[kind].tokenizer.save_pretrained(tmp_path)
+    ((name, bias),) = vocabulary_biases(tiny[kind].network)
+    weights = load_file(tmp_path / "model.safetensors")
+    save_file(
+        {k: w for k, w in weights.items() if w.shape != bias.shape},
+        tmp_path / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    with pytest.raises(ValueError, match=rf"lacks weights.*{name}"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "legacy"), [("deberta-v2", False), ("deberta-v3", True)])
+def test_a_deberta_with_the_head_of_the_other_version_is_refused(kind, legacy, tiny, tmp_path):
+    tiny[kind].tokenizer.save_pretrained(tmp_path)
+    tiny[kind].network.save_pretrained(tmp_path)
+    config = transformers.AutoConfig.from_pretrained(tmp_path)
+    config.legacy = legacy
+    config.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="lacks weights.*" + ("cls.predictions" if legacy else "lm_predictions")):
+        load_model(tmp_path)
+
+
+def test_the_discriminator_of_electra_is_refused(tiny, tmp_path):
+    transformers.ElectraForPreTraining(tiny["electra"].network.config).save_pretrained(tmp_path)
+    tiny["electra"].tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"lacks weights.*generator_lm_head.*generator_predictions"):
+        load_model(tmp_path)
+
+
+class Bomb:
+    """Writes a file where it is unpickled."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+def test_a_pickled_checkpoint_is_refused_and_never_opened(tiny, tmp_path):
+    tiny["bert"].network.config.save_pretrained(tmp_path)
+    tiny["bert"].tokenizer.save_pretrained(tmp_path)
+    torch.save(tiny["bert"].network.state_dict() | {"x": Bomb(tmp_path / "went-off")}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"no file named model\.safetensors"):
+        load_model(tmp_path)
+    assert not (tmp_path / "went-off").exists()
 
 
 def test_a_checkpoint_without_one_layer_norm_is_refused(tiny_folders, tiny, tmp_path):
@@ -265,7 +533,7 @@ def test_a_tokenizer_without_mask_token_is_refused(tiny):
 
 
 def test_an_unsupported_architecture_is_refused(tiny):
-    with pytest.raises(ValueError, match=r"'gpt2' is not supported, only \['bert', 'modernbert', 'roberta'\]"):
+    with pytest.raises(ValueError, match=r"'gpt2' is not supported, only \['albert', 'bert', .*'xlm-roberta'\]"):
         MaskedLM(tiny["gpt2"].network, tiny["bert"].tokenizer)
 
 
