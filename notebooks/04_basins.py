@@ -268,6 +268,16 @@ for name in run["models"]:
         verdict=above(bootstrap_interval(change)),
         why=f"holds if it rises; mean rise {change.mean():.3f}; published is BERT-base",
     )
+whole = model.round_trips(traces[run["model"]].final)
+run.claim(
+    "text-is-the-state",
+    "Embedder and scorers read the chain's own state: share of last states whose text tokenises to the state again.",
+    whole.mean(),
+    interval=tuple(binomtest(int(whole.sum()), len(whole)).proportion_ci(method="wilson")),
+    n=len(whole),
+    verdict=bool(whole.all()),
+    why="where it does not, two pieces read as one word, or one word as others: the text is judged, not the state",
+)
 loss = -gain[np.arange(len(own)), own]
 interval = bootstrap_interval(loss)
 run.claim(
