@@ -29,6 +29,14 @@ def median_survival(time, observed):
     return float(sm.SurvfuncRight(time, observed.astype(int)).quantile(0.5))
 
 
+def median_interval(time, observed):
+    """95% interval of `median_survival` (inverted test of the curve); the upper end may be infinite."""
+    time, observed = np.asarray(time, float), np.asarray(observed, bool)
+    if not observed.any():
+        return float("nan"), float("inf")
+    return tuple(map(float, sm.SurvfuncRight(time, observed.astype(int)).quantile_ci(0.5)))
+
+
 def survival_curve(time, observed):
     """Kaplan–Meier curve of right-censored times with its pointwise 95% interval.
 

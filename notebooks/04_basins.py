@@ -54,7 +54,7 @@ from glauber_lib.basins import (
 )
 from glauber_lib.bounds import log_pseudo_likelihood, poisson_interval
 from glauber_lib.chains import run_chains
-from glauber_lib.crossover import median_survival
+from glauber_lib.crossover import median_interval, median_survival
 from glauber_lib.incompatibility import above, bootstrap_interval
 from glauber_lib.paper import Run
 from glauber_lib.plotting import COLORS, band, chain_table, matrix, trajectory
@@ -520,7 +520,7 @@ for k, (topic, color) in enumerate(zip(topics, COLORS, strict=False)):
 axes[1].set(
     xlabel="t-SNE 1",
     ylabel="t-SNE 2",
-    title=f"Neighbour embedding of one chain per topic, τ = {run['temperature']:g} (square: start, diamond: end)",
+    title=f"One chain per topic, τ = {run['temperature']:g} (square: start, diamond: end)",
 )
 axes[1].legend(fontsize=8, title="seed topic")
 run.save_figure(figure, "basins-views")
@@ -554,6 +554,7 @@ run.claim(
     "Traps last for hundreds of steps: Kaplan–Meier median of their durations.",
     median_survival(traps.duration, ~traps.censored) if len(traps) else np.nan,
     published=671,
+    interval=median_interval(traps.duration, ~traps.censored) if len(traps) else None,
     kind="censored",
     n=len(traps),
     verdict="not measurable here",

@@ -16,6 +16,7 @@ from glauber_lib.crossover import (
     coalescence_bound,
     compare_growth,
     convergence,
+    median_interval,
     median_survival,
     survival_curve,
     transition_temperatures,
@@ -31,6 +32,16 @@ def test_censored_times_raise_the_median():
     # two of five end unobserved at 2: after the events at 1, 3 and 4 the survival is 4/5, 2/5, 0
     assert median_survival([1, 2, 2, 3, 4], [True, False, False, True, True]) == 3
     assert median_survival([1, 2, 2, 3, 4], [True] * 5) == 2  # taken for events they would lower it
+
+
+def test_the_interval_of_a_censored_median_covers_it_about_as_often_as_it_says():
+    rng, covered = np.random.default_rng(0), []
+    for _ in range(200):
+        times = rng.exponential(100, size=40)
+        low, high = median_interval(np.minimum(times, 150), times <= 150)
+        covered.append(low <= 100 * np.log(2) <= high)
+    assert 0.9 <= np.mean(covered) <= 0.995
+    assert median_interval([5, 5], [False, False])[1] == np.inf
 
 
 def test_a_curve_that_stays_above_one_half_has_no_median():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from conftest import TEXTS, fit, random_ising, random_joint, random_table
+from conftest import TEXTS, corpus, fit, random_ising, random_joint, random_table
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -149,7 +149,7 @@ def test_the_control_would_notice_a_table_that_is_no_function_of_the_state():
 
 
 def test_tiny_masked_models_are_far_above_their_noise_floor(masked_lm):
-    rectangles = sample_rectangles(masked_lm, masked_lm.states(TEXTS[:8], n=10), 24)
+    rectangles = sample_rectangles(masked_lm, masked_lm.states(corpus(masked_lm)[:8], n=10), 24)
     floor = noise_floor(masked_lm, rectangles)
     assert 0 < floor < 1e-3
     assert measure_rectangles(masked_lm, rectangles).delta.median() > 10 * floor
@@ -159,7 +159,7 @@ def test_tiny_masked_models_are_far_above_their_noise_floor(masked_lm):
 
 
 def test_sampled_rectangles_are_rectangles_with_good_replacements(masked_lm):
-    states = masked_lm.states(TEXTS[:10], n=8)
+    states = masked_lm.states(corpus(masked_lm)[:10], n=8)
     rectangles = sample_rectangles(masked_lm, states, 200, seed=3)
     assert len(rectangles) == 200
     rows = np.arange(200)
@@ -173,7 +173,7 @@ def test_sampled_rectangles_are_rectangles_with_good_replacements(masked_lm):
         scores[rows, present] = -np.inf
         better = (scores > own[:, None] + 1e-5).sum(1)  # tokens that rank before the one drawn
         assert better.max() < 50
-        assert better.max() > 40 and better.min() < 10  # drawn from all of the fifty
+        assert better.max() > 0.8 * min(50, masked_lm.n_tokens) and better.min() < 10  # drawn from all of the fifty
 
 
 def test_replacements_come_from_the_best_predictions_alone():
@@ -196,7 +196,7 @@ def test_replacements_at_a_temperature_follow_the_conditional_law(temperature):
 
 
 def test_temperature_changes_the_replacements_alone(masked_lm):
-    states = masked_lm.states(TEXTS[:8], n=10)
+    states = masked_lm.states(corpus(masked_lm)[:8], n=10)
     before = masked_lm.scores(states, np.zeros(8, int)).clone()
     first, second = (sample_rectangles(masked_lm, states, 30, temperature=t) for t in (0.3, 3.0))
     again = sample_rectangles(masked_lm, states, 30, temperature=0.3)
@@ -346,7 +346,7 @@ def test_bins_hold_every_row_and_equal_values_stay_together():
 def test_marked_texts_put_both_sites_in_brackets(tiny):
     for model in tiny.values():
         rectangles = sample_rectangles(
-            model, model.states(TEXTS[:3], n=8), 4, propose=getattr(model, "proposals", None)
+            model, model.states(corpus(model)[:3], n=8), 4, propose=getattr(model, "proposals", None)
         )
         for text in marked_texts(model, rectangles, b=True):
             assert text.count("[") == text.count("]") == 2

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
-from conftest import TEXTS
+from conftest import corpus
 
 from glauber_lib.chains import run_chains
 from glauber_lib.plotting import chain_table
@@ -21,7 +21,7 @@ def read_table(text):
 
 @pytest.mark.parametrize("row", [0, 2])
 def test_a_table_shows_the_asked_moves_of_its_chain_and_marks_the_changed_tokens(masked_lm, row):
-    trace = run_chains(masked_lm, masked_lm.states(TEXTS[:3], n=7), n_steps=60, temperature=2.0)
+    trace = run_chains(masked_lm, masked_lm.states(corpus(masked_lm)[:3], n=7), n_steps=60, temperature=2.0)
     states, entered, durations = trace.visits(row)
     moves = [0, 1, 4, len(states) - 2]
     kind, head, cells, marks = read_table(chain_table(masked_lm, trace, row, moves))
