@@ -49,7 +49,7 @@ class Embedder:
 
     def __init__(self, name="minilm"):
         self.name = name
-        self.cache_key = ["Embedder", name]
+        self.cache_key = ["Embedder", name, mirrored(name)]
         folder = package_folder() if name == "minilm" else mirrored(name)
         place = locate(folder)
         if not place.found:
@@ -126,7 +126,7 @@ class PipelineTopicScorer:
 
     def __init__(self, name, topics=TOPICS):
         self.labels = list(topics)
-        self.cache_key = ["PipelineTopicScorer", name, self.labels]
+        self.cache_key = ["PipelineTopicScorer", name, mirrored(name), self.labels]
         place = locate(name)
         if not place.found:
             raise ValueError(f"no scorer {name!r}: neither 'similarity', 'lexical' nor a directory; {place.detail}")
@@ -146,6 +146,8 @@ def load_topic_scorer(name, embedder, passages):
     """
     if name == "similarity":
         return TopicScorer(embedder)
+    if name == "lexical" and not ("topic" in passages and set(passages.topic) >= set(TOPICS)):
+        raise ValueError(f"the scorer 'lexical' learns from passages labelled with all of {list(TOPICS)}: name another")
     return LexicalTopicScorer(passages) if name == "lexical" else PipelineTopicScorer(name)
 
 
@@ -269,7 +271,7 @@ def label_rises(gain, own, *, n_resamples=10_000, seed=0):
     return table.assign(p_holm=multipletests(table.p, method="holm")[1])
 
 
-def group_difference(values, groups, *, n_resamples=10_000, seed=0):
+def group_difference(values, groups, *, blocks=None, n_resamples=10_000, seed=0):
     """Permutation test of 'the groups have the same mean vector': the share of the variance that lies between them.
 
     Parameters
@@ -277,6 +279,8 @@ def group_difference(values, groups, *, n_resamples=10_000, seed=0):
     values : ndarray, float[C, L]
     groups : array_like, [C]
         Any labels.
+    blocks : array_like, [C], optional
+        Rows are permuted within blocks alone, whose means are taken off first; default: one block.
     n_resamples : int
     seed : int
 
@@ -288,12 +292,21 @@ def group_difference(values, groups, *, n_resamples=10_000, seed=0):
         Share of random assignments to groups of the same sizes that give as much; never zero.
     """
     values, rng = np.asarray(values, float), np.random.default_rng(seed)
-    centered = values - values.mean(0)
+    blocks = np.zeros(len(values), int) if blocks is None else np.unique(blocks, return_inverse=True)[1]
+    places = [np.flatnonzero(blocks == k) for k in range(blocks.max() + 1)]
+    centered = np.empty_like(values)
+    for place in places:
+        centered[place] = values[place] - values[place].mean(0)
     index = np.unique(groups, return_inverse=True)[1]
     member = (index[:, None] == np.arange(index.max() + 1)).astype(float)  # (C, groups)
     between = lambda rows: ((member.T @ rows) ** 2 / member.sum(0)[:, None]).sum()  # noqa: E731
     observed = between(centered)
-    drawn = np.array([between(centered[rng.permutation(len(centered))]) for _ in range(n_resamples)])
+    drawn, order = [], np.arange(len(values))
+    for _ in range(n_resamples):
+        for place in places:
+            order[place] = rng.permutation(place)
+        drawn.append(between(centered[order]))
+    drawn = np.array(drawn)
     p = (1 + (drawn >= observed * (1 - 1e-12)).sum()) / (1 + n_resamples)
     return float(observed / (centered**2).sum()), float(p)
 
@@ -333,28 +346,29 @@ def reversible_paths(paths, n_labels, rng):
 def dwell_times(paths, label):
     """Lengths of the runs of one label in label paths int[C, K], in records; and whether their end was seen.
 
-    A run that began before the first record is counted from it.
+    A run that began before the first record is counted from it; one whose end was not seen, to the last record.
     """
     length, ended = [], []
     for path in np.asarray(paths):
         edges = np.flatnonzero(np.diff(np.concatenate([[False], path == label, [False]]).astype(int)))
         for first, last in edges.reshape(-1, 2):
-            length.append(last - first)
-            ended.append(last < len(path))
+            if last < len(path) or last - first > 1:  # one seen in the last record alone says nothing
+                length.append(min(last, len(path) - 1) - first)
+                ended.append(last < len(path))
     return np.array(length, int), np.array(ended, bool)
 
 
 def recurrence_times(paths, label):
-    """Records from leaving one label to being back, in label paths int[C, K]; and whether it came back."""
+    """Records from the first without one label to being back, in label paths int[C, K]; and whether it came back."""
     length, back = [], []
     for path in np.asarray(paths):
         at = np.flatnonzero(path == label)
         for k, place in enumerate(at):
             following = at[k + 1] if k + 1 < len(at) else len(path)
-            if following > place + 1:  # left after `place`
-                length.append(following - place)
+            away = min(following, len(path) - 1) - (place + 1)
+            if away > 0:  # left after `place`, and looked for at least once more
+                length.append(away)
                 back.append(following < len(path))
-    # a label that is present at the last record was not left there
     return np.array(length, int), np.array(back, bool)
 
 

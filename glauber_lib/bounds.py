@@ -430,7 +430,8 @@ def basin_escape_times(model, basin, temperature):
     r"""Mean number of steps to leave a set of states, from each of them: :math:`(I - Q) h = 1`.
 
     Q, the kernel within the set, is built from the conditionals of its K states alone, whatever the vocabulary. The
-    diagonal of I - Q is summed from what leaves a state, so that tiny escape probabilities keep their precision.
+    diagonal of I - Q is summed from what leaves a state: of a single state the time is precise however long, of a set
+    as long as leaving it is not some 1e-14 times rarer than hopping within it.
 
     Parameters
     ----------

@@ -65,7 +65,7 @@ def conditionals(notebook, settings):
     - chains for one per step, pairs for two (and as many pairs from equal states as there are pairs);
     - drift and gaps for n per state, the laboratory for :math:`n |V|^{n-1}`.
 
-    Not in it: the timed escapes of section 5, whose budgets are of up to :math:`10^{12}` steps in the same few states
+    Not in it: the timed escapes of section 5, whose budgets are of up to :math:`10^{11}` steps, most in few states
     (n conditionals per state are counted), the causal control, the embedder and the scorers.
 
     Returns

@@ -148,7 +148,7 @@ def escape_times(matrix, basin):
     others = np.ones(matrix.shape[0], bool)
     others[basin] = False
     inside = rows[:, basin].tolil()
-    inside.setdiag(0)  # the diagonal of I - Q is summed from what leaves a state: precise however small that is
+    inside.setdiag(0)  # the diagonal of I - Q is summed from what leaves a state, not one less what stays
     leave = np.asarray(inside.sum(1) + rows[:, others].sum(1)).ravel()
     return sp.linalg.spsolve((sp.diags(leave) - inside).tocsc(), np.ones(len(basin)))
 

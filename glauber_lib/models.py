@@ -285,6 +285,11 @@ class _LanguageModel:
             raise ValueError(f"text has tokens outside the model's vocabulary {bad}: {text!r}")
         return indices
 
+    def reads(self, text):
+        """Whether every token of `text` is in the vocabulary."""
+        ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return bool((self._index[ids] >= 0).all())
+
     def states(self, texts, *, n):
         """States int64[len(texts), n]: the first `n` tokens of each text."""
         return np.stack([self.tokens(text, n=n) for text in texts])

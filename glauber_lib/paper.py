@@ -195,9 +195,13 @@ class Run:
     def __getitem__(self, key):
         return self.settings[key]
 
-    def passages(self):
-        """The passages of the profile (`load_passages`)."""
-        return load_passages(self["passages"], seed=self.seed)
+    def passages(self, *models):
+        """The passages of the profile (`load_passages`) that all `models` can read: without unknown tokens."""
+        frame = load_passages(self["passages"], seed=self.seed)
+        readable = [all(model.reads(text) for model in models) for text in frame.text]
+        if not any(readable):
+            raise ValueError(f"none of the {len(frame)} passages is without tokens outside a model's vocabulary")
+        return frame[readable].reset_index(drop=True)
 
     def model(self, name, **options):
         """A language model by name (`models.load_model`), loaded once."""

@@ -51,7 +51,7 @@ from glauber_lib.paper import Run
 from glauber_lib.plotting import COLORS, binned_means, reference_line
 
 run = Run("01_incompatibility", profile)
-passages = run.passages().text
+passages = run.passages(*map(run.model, run["models"])).text
 PUBLISHED = {  # millions of parameters, mean Δ (Table 1)
     "bert-base-uncased": (110, 0.644),
     "bert-large-uncased": (335, 0.798),

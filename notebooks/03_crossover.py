@@ -51,14 +51,14 @@ from glauber_lib.crossover import (
     survival_curve,
     transition_temperatures,
 )
-from glauber_lib.incompatibility import above, bootstrap_interval
+from glauber_lib.incompatibility import above, bootstrap_interval, rank_correlation
 from glauber_lib.models import RestrictedModel, all_states
 from glauber_lib.paper import Run
 from glauber_lib.plotting import COLORS, band, reference_line
 
 run = Run("03_crossover", profile)
-passages = run.passages().text
 model = run.model(run["model"])
+passages = run.passages(model).text
 embedder = Embedder(run["embedder"])
 
 # %% [markdown]
@@ -382,12 +382,13 @@ for id, (statement, at_smallest, at_largest, null) in comparisons.items():
 # Left, where theory and measurement put the boundary, by length: the temperature from which ¼ max Σ δ guarantees fast
 # mixing and the one at which the measured α crosses one (both lower bounds), and the measured transition τ_c; the paper finds the first about ten times above the last. Right, a chain
 # small enough to be solved: the model on a few sites of a template and a few words, its exact mixing time, the contraction
-# bound from its exact α, and coalescence measured as above. From pairs that differ everywhere: after the time by which three quarters of them met,
-# a chain's law is within ¼ of its pair's.
+# bound from its exact α, and coalescence measured as above, of random pairs that differ everywhere: after the time by which three quarters of them
+# met, the laws of the two chains are within ¼ of each other, on average over the pairs.
 
 # %%
-words = [int(model.tokens(word)[0]) for word in run["lab_words"]]
-small = RestrictedModel(model, model.tokens(run["lab_template"]), run["lab_sites"], words)
+template = model.tokens(run["lab_template"])
+words = list(dict.fromkeys(template[run["lab_words"]].tolist()))  # as they stand there: a word alone may be other tokens
+small = RestrictedModel(model, template, run["lab_sites"], words)
 table = run.cached(exact.tabulate, small, small.n_sites)
 n_lab, n_words = small.n_sites, len(words)
 ends = all_states(n_words, n_lab)[np.random.default_rng(run.seed).integers(n_words**n_lab, size=run["lab_pairs"])]
@@ -452,7 +453,7 @@ run.save_figure(figure, "crossover-theory")
 ratio = sufficient[largest] / large.center
 run.claim(
     "threshold-over-boundary",
-    f"The sufficient temperature (at least {sufficient[largest]:.2g} at n = {largest}) lies far above the measured boundary: ratio.",
+    f"The sufficient temperature (at least {sufficient[largest]:.2g} at n = {largest}) lies above the measured boundary: ratio.",
     ratio,
     published=10,
     kind="lower bound",
@@ -467,18 +468,21 @@ run.claim(
     (finite["three quarters met"] / finite["contraction bound"]).max(),
     kind="censored" if finite["three quarters met"].isna().any() else "estimate",
     n=run["lab_pairs"] * len(finite),
-    verdict=bool((finite["three quarters met"] <= finite["contraction bound"]).all()) if len(finite) else "not measurable here",
+    verdict="not measurable here"
+    if finite.empty or finite["three quarters met"].isna().any()
+    else bool((finite["three quarters met"] <= finite["contraction bound"]).all()),
     why=f"{len(finite)} of {len(solved)} temperatures have α < 1; the bound at ε = ¼ is on the chance not to have met",
 )
-log_ratio = np.log(solved["three quarters met"] / solved["t_mix"]).dropna()
+unmet = solved["three quarters met"].isna().any()
+agreement = rank_correlation(solved["three quarters met"].fillna(np.inf), solved["t_mix"])
 run.claim(
     "coalescence-tracks-mixing",
-    "Coalescence follows the exact mixing time over temperature: largest factor between them.",
-    np.exp(np.abs(log_ratio).max()),
-    kind="censored" if solved["three quarters met"].isna().any() else "estimate",
-    n=len(log_ratio),
-    verdict=bool(np.exp(np.abs(log_ratio).max()) < 2),
-    why=f"holds if under 2; the exact time itself spans a factor of {solved['t_mix'].max() / solved['t_mix'].min():.3g}",
+    "Coalescence follows the exact mixing time over temperature: Spearman's ρ of the two.",
+    agreement,
+    kind="censored" if unmet else "estimate",
+    n=len(solved),
+    verdict="not measurable here" if unmet else bool(agreement > 0.8),
+    why=f"holds above 0.8; factor between them at most {np.exp(np.abs(np.log(solved['three quarters met'] / solved['t_mix'])).max()):.2g}, the exact time spans {solved['t_mix'].max() / solved['t_mix'].min():.2g}",
 )
 
 # %% [markdown]
