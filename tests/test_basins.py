@@ -3,6 +3,7 @@
 import gc
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.stats
 from conftest import TEXTS, fit
@@ -288,21 +289,39 @@ def test_one_seed_gives_the_same_reversible_paths():
     assert (first != other).any()
 
 
+def test_blocks_take_out_what_the_starts_share():
+    rng = np.random.default_rng(0)
+    groups, blocks = np.repeat(np.arange(3), 8), np.tile(np.arange(8), 3)
+    values = 10 * rng.normal(size=(8, 2))[blocks] + rng.normal(size=(24, 2))  # starts differ widely
+    shifted = values + np.array([0.0, 1.5, 3.0])[groups, None]
+    assert group_difference(shifted, groups, n_resamples=500)[1] > 0.1
+    assert group_difference(shifted, groups, blocks=blocks, n_resamples=500)[1] < 0.01
+    assert group_difference(values, groups, blocks=blocks, n_resamples=500)[1] > 0.05
+    share, _ = group_difference(shifted, groups, blocks=np.zeros(24), n_resamples=10)
+    assert share == group_difference(shifted, groups, n_resamples=10)[0]
+
+
+def test_a_lexical_scorer_needs_labelled_passages():
+    with pytest.raises(ValueError, match="learns from passages labelled"):
+        load_topic_scorer("lexical", None, pd.DataFrame({"id": ["a"], "text": ["words"]}))
+
+
 def test_dwell_times_by_hand():
     length, ended = dwell_times([[1, 1, 0, 1, 2, 2, 1], [0, 2, 1, 1, 1, 1, 0]], 1)
-    assert length.tolist() == [2, 1, 1, 4] and ended.tolist() == [True, True, False, True]
+    assert length.tolist() == [2, 1, 4] and ended.all()  # of the run in the last record alone nothing is known
     length, ended = dwell_times([[2, 2, 2]], 2)
-    assert length.tolist() == [3] and ended.tolist() == [False]
+    assert length.tolist() == [2] and ended.tolist() == [False]  # two steps from record to record are seen
     length, ended = dwell_times([[2, 2, 2]], 1)
     assert length.shape == ended.shape == (0,) and ended.dtype == bool
 
 
 def test_recurrence_times_by_hand():
-    # from the last record at the label: 2 records, then 3, then never back; in the second path it was never left
+    # from the first record without the label: back after 1, after 2, not within 1; in the second path never left
     length, back = recurrence_times([[1, 1, 0, 1, 2, 2, 1, 0, 0], [0, 2, 1, 1, 1, 1, 1, 1, 1]], 1)
-    assert length.tolist() == [2, 3, 3] and back.tolist() == [True, True, False]
-    length, back = recurrence_times([[0, 0, 0, 1]], 0)
-    assert length.tolist() == [2] and back.tolist() == [False]  # away for a record when the path ends
+    assert length.tolist() == [1, 2, 1] and back.tolist() == [True, True, False]
+    length, back = recurrence_times([[0, 0, 1, 1]], 0)
+    assert length.tolist() == [1] and back.tolist() == [False]
+    assert len(recurrence_times([[0, 0, 0, 1]], 0)[0]) == 0  # left in the last record: not waited for
     length, back = recurrence_times([[0, 0, 0]], 1)
     assert length.shape == back.shape == (0,) and back.dtype == bool
 
@@ -310,13 +329,16 @@ def test_recurrence_times_by_hand():
 @given(label_records)
 def test_every_record_of_a_label_is_dwelt_and_every_end_of_a_stay_is_waited_from(paths):
     paths = np.array(paths)
+    at = paths == 1
+    before = np.concatenate([np.zeros((len(at), 1), bool), at[:, :-1]], axis=1)
     length, ended = dwell_times(paths, 1)
-    assert length.sum() == (paths == 1).sum() and (~ended).sum() == (paths[:, -1] == 1).sum()
+    fresh = (at[:, -1] & ~before[:, -1]).sum()  # entered in the last record: no dwell is seen
+    assert length.sum() + (~ended).sum() + fresh == at.sum() and (~ended).sum() + fresh == at[:, -1].sum()
     waited, back = recurrence_times(paths, 1)
-    assert len(waited) == ended.sum()
-    # what lies between two stays is as long as the wait, less the record at which it is over
-    away = sum((p[np.flatnonzero(p == 1)[0] :] != 1).sum() for p in paths if (p == 1).any())
-    assert (waited - 1).sum() == away and (~back).sum() <= len(paths)
+    left = (before[:, -1] & ~at[:, -1]).sum()  # left in the last record: not waited for
+    assert len(waited) + left == ended.sum() and (~back).sum() <= len(paths)
+    away = sum((row[np.flatnonzero(row)[0] :] == 0).sum() for row in at if row.any())  # since first there
+    assert waited.sum() + (~back).sum() + left == away
 
 
 @pytest.mark.parametrize("label", [0, 1, 2])
@@ -328,7 +350,7 @@ def test_mean_dwell_and_return_times_are_those_of_the_chain(label):
     assert abs(length[ended].mean() - 1 / (1 - stay)) < 4 * length[ended].std() / np.sqrt(ended.sum())
     # Kac: from one record at the label to the next is 1/law in the mean, a single record with chance `stay`
     length, back = recurrence_times(paths, label)
-    expected = (1 / law - stay) / (1 - stay)
+    expected = (1 / law - stay) / (1 - stay) - 1  # counted from the first record elsewhere
     assert abs(length[back].mean() - expected) < 4 * length[back].std() / np.sqrt(back.sum())
     assert back.sum() > 1_000
 

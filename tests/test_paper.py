@@ -390,3 +390,16 @@ def test_a_notebook_is_run_with_the_profile_and_a_failing_one_is_an_error(root):
 
 def test_passages_have_an_id_a_topic_and_a_text():
     assert list(load_passages().columns) == ["id", "topic", "text"]
+
+
+def test_passages_a_model_cannot_read_are_left_out(root, tiny, tmp_path):
+    (tmp_path / "mine.txt").write_text("A short text.\nA text with \N{SNOWMAN} in it.\nAnother text.\n")
+    run = Run("02_bounds", "smoke")
+    run.settings["passages"] = str(tmp_path / "mine.txt")
+    model = tiny["bert"]  # whose word pieces know no snowman; byte pairs know everything
+    assert model.reads("A short text.") and not model.reads("\N{SNOWMAN}")
+    assert list(run.passages(model).text) == ["A short text.", "Another text."]
+    assert len(run.passages()) == len(run.passages(tiny["roberta"])) == 3
+    (tmp_path / "mine.txt").write_text("\N{SNOWMAN}\n")
+    with pytest.raises(ValueError, match="outside a model's vocabulary"):
+        run.passages(model)
