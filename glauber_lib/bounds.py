@@ -467,7 +467,7 @@ def basin_escape_times(model, basin, temperature):
 def _time(model, start, inside, temperature, repeats, n_steps, seed, holding):
     trace = run_chains(
         model, np.tile(start, (repeats, 1)), n_steps=n_steps, temperature=temperature, seed=seed,
-        until=lambda states: ~inside(states), holding=holding,
+        until=lambda states: ~inside(states), holding=holding, memory=2**28,  # many short runs: their stores add up
     )  # fmt: skip
     left = trace.stopped >= 0
     return pd.DataFrame({"exposure": np.where(left, trace.stopped, trace.n_steps), "left": left})
