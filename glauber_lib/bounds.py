@@ -110,10 +110,10 @@ def measure_influence(model, contexts, replacements, temperatures, *, progress=N
     temperatures = check_temperature(temperatures, np.shape(temperatures))
     n_contexts, n = contexts.shape
     n_new = replacements.shape[2]
-    by_context = np.zeros((n_contexts, len(temperatures), n, n))
-    average = np.zeros_like(by_context)
-    oscillation = np.zeros((n_contexts, n, n))
-    points = []
+    # one place each for all numbers: many small arrays that outlive the large tensors between them keep the memory of
+    # those from being used again
+    delta = np.zeros((n_contexts, n, n_new, n))  # context, j, replacement, i
+    tv = np.zeros((n_contexts, n, len(temperatures), n_new, n))
     pairs = [(context, j) for context in range(n_contexts) for j in range(n)]
     for context, j in tqdm(pairs, desc=progress, disable=progress is None, leave=False):
         others = np.delete(np.arange(n), j)
@@ -122,19 +122,18 @@ def measure_influence(model, contexts, replacements, temperatures, *, progress=N
         scores = model.scores(np.repeat(changed, n - 1, axis=0), np.tile(others, n_new + 1))
         scores = scores.view(n_new + 1, n - 1, -1).double()
         difference = scores[1:] - scores[:1]  # (R, n - 1, V)
-        delta = (difference.amax(2) - difference.amin(2)).cpu().numpy()
-        oscillation[context, others, j] = delta.max(0)
+        delta[context, j][:, others] = (difference.amax(2) - difference.amin(2)).cpu().numpy()
         for k, temperature in enumerate(temperatures):
             law = torch.softmax(scores / temperature, dim=-1)
-            tv = 0.5 * (law[1:] - law[:1]).abs().sum(2).cpu().numpy()  # (R, n - 1)
-            by_context[context, k, others, j] = tv.max(0)
-            average[context, k, others, j] = tv.mean(0)
-            points.append(pd.DataFrame({"temperature": temperature, "delta": delta.ravel(), "tv": tv.ravel()}))
-    points = pd.concat(points, ignore_index=True)
+            tv[context, j, k][:, others] = 0.5 * (law[1:] - law[:1]).abs().sum(2).cpu().numpy()
+    apart = np.broadcast_to(~np.eye(n, dtype=bool)[:, None, None], tv.shape)
+    columns = {"temperature": temperatures[:, None, None], "delta": delta[:, :, None], "tv": tv}
+    points = pd.DataFrame({name: np.broadcast_to(values, tv.shape)[apart] for name, values in columns.items()})
     excess = float((points.tv - np.tanh(points.delta / (4 * points.temperature))).max())
     points = points.sample(min(20_000, len(points)), random_state=0).sort_index()
     n_pairs = n_contexts * n_new
-    return Influence(temperatures, by_context, average, oscillation, n_pairs, excess, points)
+    by_context, average = (a.transpose(0, 2, 3, 1) for a in (tv.max(3), tv.mean(3)))
+    return Influence(temperatures, by_context, average, delta.max(2).swapaxes(1, 2), n_pairs, excess, points)
 
 
 def column_influence(model, x, y, site, temperature):
@@ -467,7 +466,7 @@ def basin_escape_times(model, basin, temperature):
 def _time(model, start, inside, temperature, repeats, n_steps, seed, holding):
     trace = run_chains(
         model, np.tile(start, (repeats, 1)), n_steps=n_steps, temperature=temperature, seed=seed,
-        until=lambda states: ~inside(states), holding=holding, memory=2**28,  # many short runs: their stores add up
+        until=lambda states: ~inside(states), holding=holding,
     )  # fmt: skip
     left = trace.stopped >= 0
     return pd.DataFrame({"exposure": np.where(left, trace.stopped, trace.n_steps), "left": left})
