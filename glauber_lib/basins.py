@@ -14,8 +14,8 @@ from statsmodels.stats.multitest import multipletests
 from transformers import pipeline
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 
-from glauber_lib.bounds import escape_bound, escape_probability, score_gaps
-from glauber_lib.hub import locate, mirrored
+from glauber_lib.bounds import describe_trap
+from glauber_lib.hub import mirrored, place_to_load
 from glauber_lib.models import package_folder
 
 # What the zero-shot scorer compares a text with, one or more descriptions per label.
@@ -50,11 +50,9 @@ class Embedder:
     def __init__(self, name="minilm"):
         self.name = name
         self.cache_key = ["Embedder", name, mirrored(name)]
-        folder = package_folder() if name == "minilm" else mirrored(name)
-        place = locate(folder)
-        if not place.found:
-            raise ValueError(f"no embedder {name!r}: neither 'minilm' nor a directory; {place.detail}")
-        self.model = SentenceTransformer(str(folder), **place.options)
+        folder = package_folder() if name == "minilm" else name
+        source, options = place_to_load(folder, f"no embedder {name!r}: neither 'minilm' nor a directory")
+        self.model = SentenceTransformer(source, **options)
 
     def embed(self, texts):
         """Embeddings float32[len(texts), d] of unit length; each distinct text is computed once."""
@@ -127,10 +125,9 @@ class PipelineTopicScorer:
     def __init__(self, name, topics=TOPICS):
         self.labels = list(topics)
         self.cache_key = ["PipelineTopicScorer", name, mirrored(name), self.labels]
-        place = locate(name)
-        if not place.found:
-            raise ValueError(f"no scorer {name!r}: neither 'similarity', 'lexical' nor a directory; {place.detail}")
-        self._classify = pipeline("zero-shot-classification", model=mirrored(name), **place.options)
+        refusal = f"no scorer {name!r}: neither 'similarity', 'lexical' nor a directory"
+        source, options = place_to_load(name, refusal)
+        self._classify = pipeline("zero-shot-classification", model=source, **options)
 
     def score(self, texts):
         """Probabilities float64[len(texts), len(labels)], in the order of `labels`."""
@@ -201,10 +198,8 @@ def load_sentiment(name):
     """
     if name == "vader":
         return sentiment
-    place = locate(name)
-    if not place.found:
-        raise ValueError(f"no classifier of sentiment {name!r}: neither 'vader' nor a directory; {place.detail}")
-    classify = pipeline("text-classification", model=mirrored(name), top_k=None, **place.options)
+    source, options = place_to_load(name, f"no classifier of sentiment {name!r}: neither 'vader' nor a directory")
+    classify = pipeline("text-classification", model=source, top_k=None, **options)
     labels = {label.upper() for label in classify.model.config.id2label.values()}
     if not labels >= {"POSITIVE", "NEGATIVE"}:
         raise ValueError(f"{name!r} is no classifier of sentiment: its labels are {sorted(labels)}")
@@ -343,6 +338,11 @@ def reversible_paths(paths, n_labels, rng):
     return out
 
 
+def _true_runs(flags):
+    """First and past-the-last index of every maximal run of true flags, int64[K, 2]."""
+    return np.flatnonzero(np.diff(np.concatenate([[0], np.asarray(flags, int), [0]]))).reshape(-1, 2)
+
+
 def dwell_times(paths, label):
     """Lengths of the runs of one label in label paths int[C, K], in records; and whether their end was seen.
 
@@ -350,8 +350,7 @@ def dwell_times(paths, label):
     """
     length, ended = [], []
     for path in np.asarray(paths):
-        edges = np.flatnonzero(np.diff(np.concatenate([[False], path == label, [False]]).astype(int)))
-        for first, last in edges.reshape(-1, 2):
+        for first, last in _true_runs(path == label):
             if last < len(path) or last - first > 1:  # one seen in the last record alone says nothing
                 length.append(min(last, len(path) - 1) - first)
                 ended.append(last < len(path))
@@ -403,8 +402,7 @@ def still_runs(vectors, steps, *, window=300, threshold=0.12):
     for k in starts:
         end = np.searchsorted(steps, steps[k] + window, side="right")
         still.append(cosine_distance(vectors[k + 1 : end], vectors[k]).mean() < threshold)
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], np.array(still, dtype=int), [0]])))
-    return [(int(steps[a]), int(steps[b - 1] + window)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+    return [(int(steps[a]), int(steps[b - 1] + window)) for a, b in _true_runs(still)]
 
 
 def occupied_runs(visits, steps, *, window=300, n_states=5, share=0.9):
@@ -437,8 +435,7 @@ def occupied_runs(visits, steps, *, window=300, n_states=5, share=0.9):
         spent = np.minimum(entered + durations, first + window)[a : b + 1] - np.maximum(entered, first)[a : b + 1]
         per_state = np.bincount(np.unique(code[a : b + 1], return_inverse=True)[1], weights=spent)
         held.append(np.sort(per_state)[-n_states:].sum() >= share * window)
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], np.array(held, dtype=int), [0]])))
-    return [(int(starts[a]), int(starts[b - 1] + window)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+    return [(int(starts[a]), int(starts[b - 1] + window)) for a, b in _true_runs(held)]
 
 
 def inside_runs(runs, steps):
@@ -522,24 +519,19 @@ def survey_traps(model, trace, embedder, *, stride=25, window=300, threshold=0.1
     """
     steps = np.arange(0, trace.n_steps + 1, stride)
     states = trace.states(steps)  # (K, B, n)
-    gaps_of = functools.cache(lambda state: score_gaps(model, state))
-    escape_of = functools.cache(lambda state, temperature: escape_probability(model, state, temperature))
+    describe = functools.cache(lambda state, temperature: describe_trap(model, state, temperature))
     rows = []
     for chain in range(states.shape[1]):
         vectors, visits = embed_states(model, embedder, states[:, chain]), trace.visits(chain)
         for first, last in still_runs(vectors, steps, window=window, threshold=threshold):
             state, share = modal_state(visits, first, last)
-            state, holding = tuple(state.tolist()), int(visits[2][(visits[0] == state).all(1)].max())
-            gaps, temperature = gaps_of(state), trace.temperature[chain]
+            holding, temperature = int(visits[2][(visits[0] == state).all(1)].max()), trace.temperature[chain]
             rows.append(
                 {
                     "chain": chain, "temperature": temperature, "start": first,
                     "duration": last - first - window + stride, "censored": last + stride > trace.n_steps,
-                    "text": model.texts(np.array([state]))[0], "state": state, "share": share,
-                    "mean_gap": gaps.mean(), "min_gap": gaps.min(),
-                    "type": "perfect" if gaps.min() > 0 else "approximate",
-                    "escape": escape_of(state, temperature),
-                    "bound": escape_bound(gaps.min(), temperature, model.n_tokens), "holding": holding,
+                    "text": model.texts(state[None])[0], "state": tuple(state.tolist()), "share": share,
+                    **describe(tuple(state.tolist()), temperature), "holding": holding,
                 }
             )  # fmt: skip
     columns = ["chain", "temperature", "start", "duration", "censored", "text", "state", "share", "mean_gap",

@@ -10,7 +10,7 @@ import torch
 from tqdm.auto import tqdm
 
 from glauber_lib.chains import run_chains
-from glauber_lib.engine import check_temperature
+from glauber_lib.engine import check_temperature, parts
 
 # Influence ---------------------------------------------------------------------------------------------------------
 
@@ -260,29 +260,59 @@ def contraction_bound(alpha, n, epsilon=0.25):
 # Margins and escape ------------------------------------------------------------------------------------------------
 
 
+def _by_site(model, states):
+    """Scores float64[., V] of every state at every site, some rows at a time, with the rows' numbers (n per state)."""
+    size, n = states.shape
+    sites, repeated = np.tile(np.arange(n), size), np.repeat(states, n, axis=0)
+    for part in parts(np.arange(size * n), 256):  # |V| float64 per row
+        yield part, model.scores(repeated[part], sites[part]).to(torch.float64, copy=True)
+
+
 def _site_scores(model, state):
-    """Scores [n, V] of one state at each of its sites, and its tokens [n, 1] on the same device."""
+    """Scores float64[n, V] of one state at each of its sites, and its tokens [n, 1] on the same device."""
     state = np.asarray(state)
-    scores = model.scores(np.repeat(state[None], len(state), axis=0), np.arange(len(state)))
-    return scores.double(), torch.as_tensor(state, device=scores.device)[:, None]
+    scores = torch.cat([scores for _, scores in _by_site(model, state[None])])
+    return scores, torch.as_tensor(state, device=scores.device)[:, None]
+
+
+def _gaps(scores, token):
+    return (scores.gather(1, token)[:, 0] - scores.scatter(1, token, -torch.inf).amax(1)).cpu().numpy()
+
+
+def _escape(scores, token, temperature):
+    """Summed over the other tokens, so that it keeps its precision when it is tiny."""
+    log_law = (scores / float(check_temperature(temperature))).log_softmax(1).scatter(1, token, -torch.inf)
+    return float(log_law.logsumexp(1).exp().mean())
 
 
 def score_gaps(model, state):
     r"""Gap :math:`g_i = s_i(x_i) - \max_{v \ne x_i} s_i(v)` of every site, float64[n]; all positive: a perfect trap."""
-    scores, token = _site_scores(model, state)
-    own = scores.gather(1, token)
-    return (own[:, 0] - scores.scatter(1, token, -torch.inf).amax(1)).cpu().numpy()
+    return _gaps(*_site_scores(model, state))
 
 
 def escape_probability(model, state, temperature):
-    r"""Exact one-step escape probability of a single state, :math:`\frac1n\sum_i (1 - \pi_i(x_i \mid x_{-i}))`.
+    r"""Exact one-step escape probability of a single state, :math:`\frac1n\sum_i (1 - \pi_i(x_i \mid x_{-i}))`."""
+    return _escape(*_site_scores(model, state), temperature)
 
-    Summed over the other tokens, so that it keeps its precision when it is tiny.
+
+def describe_trap(model, state, temperature):
+    """What holds a chain in a state, from one look at its conditionals.
+
+    Returns
+    -------
+    dict
+        ``mean_gap``, ``min_gap`` (`score_gaps`), ``type`` (perfect if every gap is positive, else approximate),
+        ``escape`` (`escape_probability`) and ``bound``, the paper's bound on it.
     """
     scores, token = _site_scores(model, state)
-    temperature = float(check_temperature(temperature))
-    log_law = (scores / temperature).log_softmax(1).scatter(1, token, -torch.inf)
-    return float(log_law.logsumexp(1).exp().mean())
+    gaps = _gaps(scores, token)
+    return {
+        "mean_gap": gaps.mean(),
+        "min_gap": gaps.min(),
+        "type": "perfect" if gaps.min() > 0 else "approximate",
+        "escape": _escape(scores, token, temperature),
+        "bound": escape_bound(gaps.min(), temperature, model.n_tokens),
+    }
 
 
 def log_pseudo_likelihood(model, states):
@@ -291,13 +321,11 @@ def log_pseudo_likelihood(model, states):
     Divided by -n and exponentiated it is the pseudo-perplexity.
     """
     states = np.asarray(states)
-    size, n = states.shape
-    sites, repeated, terms = np.tile(np.arange(n), size), np.repeat(states, n, axis=0), np.empty(size * n)
-    for part in np.array_split(np.arange(size * n), max(1, size * n // 256)):  # |V| float64 per row: in parts
-        scores = model.scores(repeated[part], sites[part]).double()
-        own = torch.as_tensor(repeated[part, sites[part]], device=scores.device)[:, None]
+    terms = np.empty(states.size)
+    for part, scores in _by_site(model, states):
+        own = torch.as_tensor(states.ravel()[part], device=scores.device)[:, None]
         terms[part] = (scores.gather(1, own)[:, 0] - scores.logsumexp(1)).cpu().numpy()
-    return terms.reshape(size, n).sum(1)
+    return terms.reshape(states.shape).sum(1)
 
 
 def escape_bound(margin, temperature, n_tokens):
@@ -451,7 +479,7 @@ def basin_escape_times(model, basin, temperature):
     for i in range(n):
         rest = np.unique(np.delete(basin, i, axis=1), axis=0, return_inverse=True)[1].ravel()
         alike = rest[:, None] == rest  # states that differ at most at site i
-        for part in np.array_split(np.arange(size), -(-size // 256)):  # |V| float64 per row: in parts
+        for part in parts(np.arange(size), 256):  # |V| float64 per row
             law = (model.scores(basin[part], np.full(len(part), i)).double() / temperature).log_softmax(1)
             tokens = torch.as_tensor(basin[:, i], device=law.device)
             inside[part] += np.where(alike[part], law[:, tokens].exp().cpu().numpy(), 0.0) / n
@@ -548,10 +576,8 @@ def token_drift(model, states, token, temperatures):
     states = np.asarray(states)
     size, n = states.shape
     temperatures = check_temperature(temperatures, np.shape(temperatures))
-    sites, repeated = np.tile(np.arange(n), size), np.repeat(states, n, axis=0)
     chance = np.empty((len(temperatures), 2, size * n))  # of the token, of all others
-    for part in np.array_split(np.arange(size * n), max(1, size * n // 256)):  # |V| float64 per row: in parts
-        scores = model.scores(repeated[part], sites[part]).to(torch.float64, copy=True)
+    for part, scores in _by_site(model, states):
         own = scores[:, token].clone()
         scores[:, token] = -torch.inf  # the others summed, so that a tiny probability to leave keeps its precision
         for k, temperature in enumerate(temperatures):

@@ -23,6 +23,7 @@ from glauber_lib.engine import (
     check_temperature,
     inverse_cdf,
     parts,
+    replay,
     run_clocks,
     uniforms,
     weights,
@@ -79,17 +80,7 @@ class Trace:
 
     def states(self, steps):
         """States int64[K, B, n] after each of the K numbers of `steps` (each between 0 and `n_steps`)."""
-        steps = np.atleast_1d(steps)
-        if steps.min() < 0 or steps.max() > self.n_steps:
-            raise ValueError(f"steps must lie in 0..{self.n_steps}, got {steps.min()}..{steps.max()}")
-        out = np.empty((len(steps), *self.initial.shape), dtype=np.int64)
-        state, done = self.initial.copy(), 0
-        for k in np.argsort(steps, kind="stable"):
-            until = np.searchsorted(self.step, steps[k], side="left")  # moves at steps < steps[k]
-            state[self.chain[done:until], self.site[done:until]] = self.new[done:until]  # the last of each stays
-            done = max(done, until)
-            out[k] = state
-        return out
+        return replay(self.initial, self.step, (self.chain, self.site), self.new, steps, self.n_steps)
 
     @cached_property
     def final(self):

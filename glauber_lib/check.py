@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from glauber_lib.hub import LOCAL, Location, locate, locate_passages
+from glauber_lib.hub import LOCAL, Location, first_line, locate, locate_passages
 from glauber_lib.models import _LanguageModel, load_model
 from glauber_lib.paper import NOTEBOOKS, load_passages, load_profile
 
@@ -202,7 +202,7 @@ def measure_speeds(settings, places, texts, n):
             try:
                 speeds[name] = measure_speed(load_model(name), texts, n)
             except ValueError as error:
-                broken[name] = str(error).splitlines()[0]
+                broken[name] = first_line(error)
     return speeds, broken
 
 

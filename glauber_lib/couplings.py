@@ -22,6 +22,7 @@ from glauber_lib.engine import (
     check_temperature,
     inverse_cdf,
     probabilities,
+    replay,
     run_clocks,
 )
 
@@ -108,18 +109,8 @@ class Coalescence:
 
         A coalesced pair is left where it met.
         """
-        steps = np.atleast_1d(steps)
-        if steps.min() < 0 or steps.max() > self.n_steps:
-            raise ValueError(f"steps must lie in 0..{self.n_steps}, got {steps.min()}..{steps.max()}")
-        state, done = self.initial.copy(), 0
-        out = np.empty((len(steps), *state.shape), dtype=np.int64)
-        for k in np.argsort(steps, kind="stable"):
-            until = np.searchsorted(self.moves[0], steps[k], side="left")  # moves at steps < steps[k]
-            _, pair, site, *new = self.moves[:, done:until]
-            state[:, pair, site] = new  # of several at one place, the last
-            done = until
-            out[k] = state
-        return out
+        step, pair, site, *new = self.moves
+        return replay(self.initial, step, (pair, site), np.stack(new), steps, self.n_steps)
 
     @cached_property
     def final(self):

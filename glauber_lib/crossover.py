@@ -13,6 +13,12 @@ from sklearn.linear_model import LogisticRegression
 GROWTH = {"n": lambda n: n, "n log n": lambda n: n * np.log(n), "n²": lambda n: n**2, "√n": np.sqrt}
 
 
+def _kaplan_meier(time, observed):
+    """The curve of right-censored times; None if no event was seen."""
+    observed = np.asarray(observed, bool)
+    return sm.SurvfuncRight(np.asarray(time, float), observed.astype(int)) if observed.any() else None
+
+
 def median_survival(time, observed):
     """Kaplan–Meier median of right-censored times; nan if the curve does not fall below one half.
 
@@ -23,18 +29,14 @@ def median_survival(time, observed):
     observed : array_like, bool[K]
         Whether the event was seen.
     """
-    time, observed = np.asarray(time, float), np.asarray(observed, bool)
-    if not observed.any():
-        return float("nan")
-    return float(sm.SurvfuncRight(time, observed.astype(int)).quantile(0.5))
+    fit = _kaplan_meier(time, observed)
+    return float(fit.quantile(0.5)) if fit else float("nan")
 
 
 def median_interval(time, observed):
     """95% interval of `median_survival` (inverted test of the curve); the upper end may be infinite."""
-    time, observed = np.asarray(time, float), np.asarray(observed, bool)
-    if not observed.any():
-        return float("nan"), float("inf")
-    return tuple(map(float, sm.SurvfuncRight(time, observed.astype(int)).quantile_ci(0.5)))
+    fit = _kaplan_meier(time, observed)
+    return tuple(map(float, fit.quantile_ci(0.5))) if fit else (float("nan"), float("inf"))
 
 
 def survival_curve(time, observed):
@@ -53,17 +55,16 @@ def survival_curve(time, observed):
         ``time`` (0, the times of events, and the end of observation), ``share`` that had no event by then, and its
         interval ``low``, ``high`` (normal on the log–log scale; nan while nobody, or once everybody, had the event).
     """
-    time, observed = np.asarray(time, float), np.asarray(observed, bool)
-    if not observed.any():
-        return pd.DataFrame({"time": [0.0, time.max()], "share": 1.0, "low": np.nan, "high": np.nan})
-    fit = sm.SurvfuncRight(time, observed.astype(int))
+    fit, end = _kaplan_meier(time, observed), float(np.max(time))
+    if fit is None:
+        return pd.DataFrame({"time": [0.0, end], "share": 1.0, "low": np.nan, "high": np.nan})
     share, error = fit.surv_prob, fit.surv_prob_se
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = 1.96 * error / (share * np.abs(np.log(share)))
         low, high = share ** np.exp(spread), share ** np.exp(-spread)
     curve = pd.DataFrame({"time": fit.surv_times.astype(float), "share": share, "low": low, "high": high})
     first = pd.DataFrame({"time": [0.0], "share": [1.0], "low": [np.nan], "high": [np.nan]})
-    return pd.concat([first, curve, curve.iloc[[-1]].assign(time=time.max())], ignore_index=True)
+    return pd.concat([first, curve, curve.iloc[[-1]].assign(time=end)], ignore_index=True)
 
 
 def coalescence_bound(alpha, n, chance=0.5):

@@ -75,6 +75,39 @@ def parts(index, size):
     return [index[k : k + size] for k in range(0, len(index), size)]
 
 
+def replay(initial, step, places, new, steps, n_steps):
+    """States after given numbers of steps.
+
+    Parameters
+    ----------
+    initial : ndarray, int64[..., B, n]
+    step : ndarray, int64[M]
+        Of moves in order of time; a move at step `t` (from 0) is seen in the state after `t + 1` steps.
+    places : (ndarray, ndarray), int64[M]
+        The row and the site of each move.
+    new : ndarray, int64[..., M]
+        Its new tokens.
+    steps : array_like, int[K]
+        In any order, each between 0 and `n_steps`.
+    n_steps : int
+
+    Returns
+    -------
+    ndarray, int64[K, ..., B, n]
+    """
+    steps = np.atleast_1d(steps)
+    if steps.min() < 0 or steps.max() > n_steps:
+        raise ValueError(f"steps must lie in 0..{n_steps}, got {steps.min()}..{steps.max()}")
+    out = np.empty((len(steps), *initial.shape), dtype=np.int64)
+    state, done, (row, site) = initial.copy(), 0, places
+    for k in np.argsort(steps, kind="stable"):
+        until = np.searchsorted(step, steps[k], side="left")  # moves at steps < steps[k]
+        state[..., row[done:until], site[done:until]] = new[..., done:until]  # of several at one place, the last stays
+        done = until
+        out[k] = state
+    return out
+
+
 def uniforms(seed, chains, first_step, n_steps, *, stream=0):
     """Uniform numbers float64[B, n_steps, 4] in [0, 1): four a step for each chain.
 

@@ -96,6 +96,20 @@ def locate(name, revision=None):
         return explain(error, str(name), revision, missing)
 
 
+def place_to_load(name, refusal, revision=None):
+    """What Hugging Face's loaders take for a model: its folder or name, and options.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be had: `refusal` and, in the same line, why.
+    """
+    place = locate(name, revision)
+    if not place.found:
+        raise ValueError(f"{refusal}; {place.detail}")
+    return str(mirrored(name)), place.options
+
+
 def locate_passages(source):
     """Where passages are (`paper.load_passages`), as `locate` says it of a model."""
     path = Path(mirrored(source))
@@ -196,5 +210,9 @@ def explain(error, name, revision, missing):
     where = f"only in part in the cache ({', '.join(missing)} missing)" if partly else "not in the cache"
     if isinstance(error, OfflineModeIsEnabled):
         return Location("unreachable", 0, f"{where}, and HF_HUB_OFFLINE is set")
-    reason = next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
-    return Location("unreachable", 0, f"{where}, and {hub} cannot be reached ({reason[:120]})")
+    return Location("unreachable", 0, f"{where}, and {hub} cannot be reached ({first_line(error)[:120]})")
+
+
+def first_line(error):
+    """What an exception says in its first line, or its kind if it says nothing."""
+    return next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)

@@ -27,7 +27,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, BertConfig
 
-from glauber_lib.hub import locate, mirrored
+from glauber_lib.hub import first_line, place_to_load
 
 DATA = Path(__file__).parent.parent / "data"
 
@@ -511,22 +511,17 @@ def load_model(name, *, causal=None, revision=None, **options):
         kind = CausalLM if EMBEDDED[name]["causal"] else MaskedLM
         return kind(load_embedded(name), AutoTokenizer.from_pretrained(package_folder()), **options)
     absent = f"no {'causal' if causal else 'masked'} model {str(name)!r}: not one of {sorted(EMBEDDED)}, "
-    place = locate(name, revision)
-    if not place.found:
-        raise ValueError(f"{absent}no directory; {place.detail}")
+    source, place = place_to_load(name, f"{absent}no directory", revision)
     auto = AutoModelForCausalLM if causal else AutoModelForMaskedLM
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()
     try:
-        source = mirrored(name)
-        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision, **place.options)
+        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision, **place)
         network, report = auto.from_pretrained(
-            source, revision=revision, output_loading_info=True, use_safetensors=True, dtype=torch.float32,
-            **place.options,
-        )  # fmt: skip
+            source, revision=revision, output_loading_info=True, use_safetensors=True, dtype=torch.float32, **place
+        )
     except (OSError, KeyError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"{absent}and not loaded as a directory or from the hub ({reason})") from error
+        raise ValueError(f"{absent}and not loaded as a directory or from the hub ({first_line(error)})") from error
     finally:
         transformers.logging.set_verbosity(verbosity)
     missing = sorted(set(report["missing_keys"]) | {str(k) for k in report.get("mismatched_keys", ())})

@@ -110,17 +110,13 @@ def _marco_passages(name, count, seed, revision):
         config = None if Path(name).exists() else "v2.1"
         queries = datasets.load_dataset(name, config, split="validation", revision=revision)
     except (OSError, ValueError, ConnectionError) as error:
-        raise ValueError(f"no dataset {name!r} on disk, in the cache or on the hub: {_first_line(error)}") from error
+        raise ValueError(f"no dataset {name!r} on disk, in the cache or on the hub: {hub.first_line(error)}") from error
     texts = pd.Series([text for passages in queries["passages"] for text in passages["passage_text"]]).drop_duplicates()
     texts = texts[texts.str.split().str.len().between(40, 90)]
     if texts.empty:
         raise ValueError(f"dataset {name!r} has no passage of 40 to 90 words")
     texts = texts.sample(min(count, len(texts)), random_state=seed)
     return pd.DataFrame({"id": [f"marco-{k}" for k in texts.index], "text": texts.to_numpy()})
-
-
-def _first_line(error):
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def _files_digest(paths):

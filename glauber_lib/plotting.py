@@ -65,6 +65,12 @@ def matrix(axis, values, labels, *, title=None, vmax=1.0):
     return image
 
 
+def value_ticks(axis, values):
+    """A tick with its number at each of `values` along x, and no others."""
+    axis.set_xticks(values, [f"{value:g}" for value in values])
+    axis.minorticks_off()
+
+
 def reference_line(axis, value, text, *, vertical=False, left=False, color="0.4"):
     """A dashed line at `value` with `text` beside it, inside the axes."""
     if vertical:

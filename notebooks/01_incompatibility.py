@@ -48,7 +48,7 @@ from glauber_lib.incompatibility import (
 )
 from glauber_lib.models import load_model
 from glauber_lib.paper import Run
-from glauber_lib.plotting import COLORS, binned_means, reference_line
+from glauber_lib.plotting import COLORS, binned_means, reference_line, value_ticks
 
 run = Run("01_incompatibility", profile)
 passages = run.passages(*map(run.model, run["models"])).text
@@ -421,8 +421,7 @@ left.plot(
 )  # fmt: skip
 left.set_xscale("log")
 left.set_yscale("log")
-left.set_xticks(met.temperature, [f"{t:g}" for t in met.temperature])
-left.minorticks_off()
+value_ticks(left, met.temperature)
 left.set_xlabel("temperature τ")
 left.set_ylabel("mean mismatch (nats)")
 left.set_ylim(None, left.get_ylim()[1] * 2.5)
@@ -448,8 +447,7 @@ for name, (size, delta) in others.items():
     )  # fmt: skip
 right.set_xscale("log")
 right.set_xlim(10, 2_000)
-right.set_xticks([10, 30, 100, 300, 1_000], ["10", "30", "100", "300", "1000"])
-right.minorticks_off()
+value_ticks(right, [10, 30, 100, 300, 1_000])
 right.set_ylim(0, 1.25 * max(0.8, *(high for _, high in intervals.values())))
 right.set_xlabel("parameters (millions)")
 right.set_ylabel("mean Δ (nats)")

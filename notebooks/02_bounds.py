@@ -37,7 +37,7 @@ from glauber_lib.bounds import (
     calibrate_stays,
     contraction_bound,
     contraction_norms,
-    escape_bound,
+    describe_trap,
     escape_probability,
     longest_stays,
     measure_influence,
@@ -47,7 +47,6 @@ from glauber_lib.bounds import (
     regress_stays,
     replacement_tokens,
     scan_drift,
-    score_gaps,
     search_influence,
     states_with_count,
     sufficient_temperature,
@@ -60,7 +59,7 @@ from glauber_lib.chains import run_chains
 from glauber_lib.incompatibility import bootstrap_interval
 from glauber_lib.models import IsingModel, RestrictedModel, TabularModel, all_states
 from glauber_lib.paper import Run
-from glauber_lib.plotting import COLORS, matrix, reference_line
+from glauber_lib.plotting import COLORS, matrix, reference_line, value_ticks
 
 run = Run("02_bounds", profile)
 model = run.model(run["model"])
@@ -318,8 +317,7 @@ for axis, (name, group) in zip(axes, lab.groupby("system", sort=False), strict=T
     says = group["lower bound"].where(group["lower bound"] >= 1)  # below one step it says nothing
     axis.loglog(group["τ"], says, "^--", markersize=4, label="margin bound of the stickiest state")
     axis.set(xlabel="temperature τ", ylabel="steps", title=name)
-    axis.set_xticks(group["τ"], [f"{t:g}" for t in group["τ"]])
-    axis.minorticks_off()
+    value_ticks(axis, group["τ"])
     axis.title.set_fontsize(10)
 axes[0].legend(fontsize=8)
 run.save_figure(figure, "bounds-laboratory")
@@ -367,8 +365,7 @@ for key, style in (("TV", "o-"), ("KL(p‖q)", "s--"), ("KL(q‖p)", "^:"), ("ci
 joint = lab[lab.system.str.startswith("Ising")]
 axes[0].loglog(joint["τ"], joint["TV"], color="0.5", linewidth=1, label="TV of the ring, a joint")
 axes[0].set(xlabel="temperature τ", ylabel="TV; KL in nats; net flow", title="p: stationary law, q: normalised pseudo-likelihood")
-axes[0].set_xticks(mine["τ"], [f"{t:g}" for t in mine["τ"]])
-axes[0].minorticks_off()
+value_ticks(axes[0], mine["τ"])
 axes[0].legend(fontsize=8)
 axes[1].loglog(law, pseudo, ".", markersize=3, alpha=0.5)
 ends = [min(law.min(), pseudo.min()), 1]
@@ -653,16 +650,15 @@ options = {"repeats": run["escape_repeats"], "n_steps": run["escape_steps"]}
 rows, timed = [], []
 for k, trap in enumerate(traps.itertuples()):
     state = np.array(trap.state)
-    gaps = score_gaps(model, state)
-    escape = escape_probability(model, state, trap.temperature)
+    facts = describe_trap(model, state, trap.temperature)
     observed = run.cached(time_escapes, model, state, state[None], trap.temperature, **options, seed=run.seed + 1 + k)
-    timed.append(observed.assign(escape=escape, group=k, kind="state"))
+    timed.append(observed.assign(escape=facts["escape"], group=k, kind="state"))
     rows.append(
         {
-            "text": model.texts(state[None])[0], "τ": trap.temperature, "states": 1, "type": "perfect" if gaps.min() > 0 else "approximate",
-            "mean gap": gaps.mean(), "min gap": gaps.min(),
-            "mean stay by the bound": 1 / escape_bound(gaps.min(), trap.temperature, model.n_tokens) if gaps.min() > 0 else np.nan,
-            "mean stay, exact": 1 / escape,
+            "text": model.texts(state[None])[0], "τ": trap.temperature, "states": 1, "type": facts["type"],
+            "mean gap": facts["mean_gap"], "min gap": facts["min_gap"],
+            "mean stay by the bound": 1 / facts["bound"] if facts["min_gap"] > 0 else np.nan,
+            "mean stay, exact": 1 / facts["escape"],
         }
     )  # fmt: skip
 for k, (chain, basin) in enumerate(basins, start=len(rows)):

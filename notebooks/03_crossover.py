@@ -54,7 +54,7 @@ from glauber_lib.crossover import (
 from glauber_lib.incompatibility import above, bootstrap_interval, rank_correlation
 from glauber_lib.models import RestrictedModel, all_states
 from glauber_lib.paper import Run
-from glauber_lib.plotting import COLORS, band, reference_line
+from glauber_lib.plotting import COLORS, band, reference_line, value_ticks
 
 run = Run("03_crossover", profile)
 model = run.model(run["model"])
@@ -127,8 +127,7 @@ axes[1].set(
     ylabel="drift at fixed t",
     title=f"Drift against n, {trials} trials, 95% of the mean",
 )
-axes[1].set_xticks(lengths, lengths)
-axes[1].minorticks_off()
+value_ticks(axes[1], lengths)
 axes[1].legend()
 fine = np.linspace(min(lengths), max(lengths), 100)
 for (level, fit), color in zip(growth.items(), COLORS, strict=False):
@@ -264,8 +263,7 @@ axes[0].set(
     ylabel=f"share met within {run['coupling_steps']} steps",
     title=f"Coalescence, {pairs} pairs a point, logistic fits",
 )
-axes[0].set_xticks(temperatures, [f"{t:g}" for t in temperatures])
-axes[0].minorticks_off()
+value_ticks(axes[0], temperatures)
 axes[0].legend(loc="lower right", fontsize=8)
 for (n, group), color in zip(coupling.groupby("n"), COLORS, strict=False):
     scale = n * np.log(n)
@@ -281,8 +279,7 @@ axes[1].set(
     title="Coalescence time (dotted: budget; dashed: bound where α < 1)",
 )
 axes[1].title.set_fontsize(9)
-axes[1].set_xticks(temperatures, [f"{t:g}" for t in temperatures])
-axes[1].minorticks_off()
+value_ticks(axes[1], temperatures)
 axes[1].legend()
 largest = max(distance)
 colors = plt.cm.viridis(np.linspace(0, 0.9, len(temperatures)))
@@ -428,8 +425,7 @@ axes[0].set(
     title=f"Predicted and measured boundary, budget {run['coupling_steps']} steps",
 )
 axes[0].set_ylim(top=4 * max(sufficient.values()))
-axes[0].set_xticks(at, at)
-axes[0].minorticks_off()
+value_ticks(axes[0], at)
 axes[0].legend(fontsize=8)
 axes[1].loglog(solved["τ"], solved["t_mix"], "o-", color="black", markersize=4, label="exact $t_{mix}(1/4)$")
 axes[1].loglog(
@@ -443,8 +439,7 @@ axes[1].loglog(
 axes[1].set(
     xlabel="temperature τ", ylabel="steps", title=f"{n_words**n_lab} states: {n_lab} sites, {n_words} words, budget {run['lab_steps']}"
 )
-axes[1].set_xticks(solved["τ"], [f"{t:g}" for t in solved["τ"]])
-axes[1].minorticks_off()
+value_ticks(axes[1], solved["τ"])
 axes[1].legend(fontsize=8)
 run.save_figure(figure, "crossover-theory")
 
