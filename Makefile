@@ -1,4 +1,4 @@
-# make check · make paper · make test · make lab · make html · make bench · make models · make clean
+# make check · make paper · make test · make lab · make html · make bench · make gpu · make colab · make models · make clean
 PYTHON ?= python3
 PROFILE ?= mini
 NOTEBOOK ?=
@@ -6,7 +6,7 @@ BUILD ?= build/models
 PY := .venv/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help check paper test lab html bench models readme clean
+.PHONY: help check paper test lab html bench gpu colab models readme clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -34,6 +34,12 @@ html: .venv/lab paper  ## the executed notebooks as HTML, under build/html
 
 bench: .venv/installed  ## how fast the engine is here, into build/bench.json and docs/benchmarks.md (ten minutes)
 	$(PY) scripts/bench.py
+
+gpu: .venv/installed  ## on a machine with a GPU: its tests, the mini profile, speed by model shape, times predicted for PROFILE=paper
+	PYTHONPATH=scripts $(PY) scripts/gpu.py
+
+colab: .venv/installed  ## colab.ipynb and its badge (REPOSITORY=https://github.com/owner/name)
+	$(PY) scripts/colab.py --repository $(REPOSITORY)
 
 models: .venv/installed  ## fetch the corpora and train the embedded models again (hours without a GPU)
 	PYTHONPATH=scripts $(PY) scripts/corpus_registry.py --out $(BUILD)/corpus --work $(BUILD)/packages

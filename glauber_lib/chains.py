@@ -6,7 +6,6 @@ r"""Glauber dynamics: choose a free site uniformly, resample its token from the 
 escape times far beyond what can be run step by step, jumping from move to move (`_Chains.jump`).
 """
 
-import json
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -18,7 +17,9 @@ from glauber_lib.engine import (
     ABSENT,
     ALWAYS,
     UNKNOWN,
+    Checkpoint,
     Conditionals,
+    Stored,
     check_states,
     check_temperature,
     inverse_cdf,
@@ -31,7 +32,7 @@ from glauber_lib.engine import (
 
 
 @dataclass(frozen=True)
-class Trace:
+class Trace(Stored):
     """What `run_chains` leaves: the initial states and every move.
 
     Attributes
@@ -107,26 +108,14 @@ class Trace:
             states[k, site] = token
         return states, entered, np.diff(np.append(entered, self.n_steps))
 
-    def save(self, path):
-        """Write everything to one ``.npz``."""
-        arrays = {k: v for k, v in vars(self).items() if isinstance(v, np.ndarray)}
-        settings = {k: v for k, v in vars(self).items() if isinstance(v, int | str)}
-        np.savez_compressed(path, settings=json.dumps(settings), **{k: arrays[k] for k in arrays if k != "final"})
-
-    @classmethod
-    def load(cls, path):
-        """Read what `save` wrote."""
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {k: file[k] for k in file.files if k != "settings"}
-            return cls(**arrays, **json.loads(str(file["settings"])))
-
 
 class _Chains:
     """The chains of one run on their way: states, what is known of their conditionals, moves."""
 
-    def __init__(self, conditionals, state, temperature, frozen, until, stopped):
+    def __init__(self, conditionals, state, temperature, frozen, until, stopped, made, max_moves):
         self.conditionals, self.state, self.temperature = conditionals, state, temperature
         self.until, self.stopped = until, stopped
+        self.made, self.max_moves, self.end = made, max_moves, np.inf  # moves made; the step a limit of moves ends at
         self.free = ~frozen & (state != ABSENT)
         self.n_free = self.free.sum(1)
         self.order = np.argsort(~self.free, axis=1, kind="stable")  # row k: its free sites first
@@ -149,6 +138,9 @@ class _Chains:
         """Change one token of each row."""
         self.moves.append(np.stack([steps, rows, sites, self.state[rows, sites], tokens]))
         self.state[rows, sites] = tokens
+        self.made[rows] += 1
+        if self.max_moves is not None and (full := self.made[rows] == self.max_moves).any():
+            self.end = min(self.end, int(steps[full].min()) + 1)
 
     def step(self, rows, sites, uniform, steps):
         """One step of the chain `rows`: the token is the inverse of the conditional's distribution function."""
@@ -163,17 +155,17 @@ class _Chains:
             self.move(rows[moved], sites[moved], token[moved], steps[moved])
             self.rest(rows[moved], steps[moved] + 1)
 
-    def jump(self, *, seed, chains, entered, jumps, start, n_steps, progress):
+    def jump(self, *, seed, chains, entered, start, n_steps, progress, go_on):
         r"""From move to move: holding times are geometric with the exact probability to leave.
 
         A step moves with probability :math:`\frac1n\sum_i (1 - \pi_i(x_i \mid x_{-i}))`. The site is then chosen by
-        its term of the sum, and the token from its conditional without the present one. Jump `m` of a chain uses the
+        its term of the sum, and the token from its conditional without the present one. Move `m` of a chain uses the
         numbers of counter `m` in a stream of its own.
 
         Parameters
         ----------
-        entered, jumps : ndarray, int64[B]
-            Step at which each chain entered its state, and jumps made before.
+        entered : ndarray, int64[B]
+            Step at which each chain entered its state.
 
         Returns
         -------
@@ -190,7 +182,7 @@ class _Chains:
         try:
             while len(rows := np.flatnonzero(active)):
                 self._learn_to_leave(rows)
-                u = np.stack([uniforms(seed, chains[[k]], jumps[k], 1, stream=1)[0, 0] for k in rows])
+                u = np.stack([uniforms(seed, chains[[k]], self.made[k], 1, stream=1)[0, 0] for k in rows])
                 rate = np.minimum(self.leave[rows].sum(1) / self.n_free[rows], 1.0)
                 with np.errstate(divide="ignore", invalid="ignore"):
                     hold = np.where(rate > 0, np.floor(np.log1p(-u[:, 0]) / np.log1p(-rate)), np.inf)
@@ -199,10 +191,12 @@ class _Chains:
                 for part in parts(np.flatnonzero(leaves), self.at_once):
                     now = np.maximum(entered[rows[part]] + hold[part].astype(np.int64), start)
                     self._leave(rows[part], u[part, 1:], now)
-                    jumps[rows[part]] += 1
                     entered[rows[part]] = now + 1
                 active &= self.stopped < 0
-                bar.update(known() - start - bar.n)
+                done = known() - start
+                bar.update(done - bar.n)
+                if not go_on(done):
+                    return done
         except KeyboardInterrupt:
             end = known()
             bar.write(f"interrupted after {end - start} of {n_steps} steps: what was done by then is returned")
@@ -250,7 +244,9 @@ def run_chains(
     until=None,
     holding="path",
     memory=None,
+    max_moves=None,
     resume=None,
+    checkpoint=None,
     progress=None,
 ):
     """Run B chains of Glauber dynamics side by side, each updating its own random site.
@@ -279,8 +275,14 @@ def run_chains(
         trace is the same, the path is another; holding times follow the model's rounding, to a relative 1e-6.
     memory : int, optional
         Bytes for remembered scores (`engine.Conditionals`); no result depends on it.
+    max_moves : int, optional
+        The run ends, with fewer than `n_steps`, when a chain has made so many moves: a budget of work beside that of
+        steps. That is a stopping time of the chains, so that what it censors is censored as by any other budget.
     resume : Trace, optional
         A trace to go on from: `n_steps` more steps with its settings; `states` is then ignored. Give `until` again.
+    checkpoint : str or Path, optional
+        A file for what is done, written every five minutes and on Ctrl-C: the same call goes on from there. Removed
+        when the run is complete.
     progress : str, optional
         Title of a progress bar; none by default.
 
@@ -293,7 +295,7 @@ def run_chains(
     ------
     ValueError
         For a temperature that is not positive and finite, states that are no int[B, n] of tokens of the model, a
-        chain without a free site, or an unknown way of `holding`.
+        chain without a free site, an unknown way of `holding`, or a checkpoint of another run.
     """
     if resume is not None:
         states = [row[row != ABSENT] for row in resume.final]
@@ -314,33 +316,49 @@ def run_chains(
     if (stuck := (frozen | (state == ABSENT)).all(1)).any():
         raise ValueError(f"every chain needs a free site; all are frozen in chain {int(np.argmax(stuck))}")
 
+    target = n_steps + (0 if resume is None else resume.n_steps)
+    kept = Checkpoint(checkpoint, Trace)
+    settings = {"temperature": temperature, "seed": seed, "chains": chains, "frozen": frozen, "holding": holding}
+    settings |= {"model": getattr(model, "name", ""), "initial": state if resume is None else resume.initial}
+    if found := kept.resume(target, **settings):
+        resume, state = found, found.final.copy()
     initial, start = state.copy(), 0 if resume is None else resume.n_steps
     stopped = np.full(size, -1) if resume is None else resume.stopped.copy()
     conditionals = Conditionals(model, memory)
-    running = _Chains(conditionals, state, temperature, frozen, until, stopped)
+    made = np.zeros(size, np.int64) if resume is None else np.bincount(resume.chain, minlength=size)
+    running = _Chains(conditionals, state, temperature, frozen, until, stopped, made, max_moves)
     running.rest(np.flatnonzero(stopped < 0), np.full((stopped < 0).sum(), start))
-    options = {"seed": seed, "chains": chains, "start": start, "n_steps": n_steps, "progress": progress}
+
+    def so_far(done):
+        end = min(start + done, running.end)
+        columns = np.concatenate([np.zeros((5, 0), dtype=np.int64), *running.moves], axis=1)
+        columns = columns[:, columns[0] < end]
+        columns = columns[:, np.lexsort(columns[:2][::-1])]
+        trace = Trace(
+            initial, *columns, end, temperature, seed, chains, frozen, np.where(stopped > end, -1, stopped), holding,
+            model=getattr(model, "name", ""), model_calls=conditionals.calls, complete=end in (target, running.end),
+        )  # fmt: skip
+        if resume is None:
+            return trace
+        joined = {
+            k: np.concatenate([getattr(resume, k), getattr(trace, k)]) for k in ("step", "chain", "site", "old", "new")
+        }
+        return replace(trace, initial=resume.initial, model_calls=conditionals.calls + resume.model_calls, **joined)
+
+    def go_on(done):
+        if kept.due():
+            kept.write(so_far(done))
+        return start + done < running.end
+
+    options = {"seed": seed, "chains": chains, "start": start, "n_steps": target - start, "progress": progress}
     if holding == "geometric":
-        entered, jumps = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        entered = np.zeros(size, np.int64)
         if resume is not None:
             np.maximum.at(entered, resume.chain, resume.step + 1)
-            np.add.at(jumps, resume.chain, 1)
-        done = running.jump(entered=entered, jumps=jumps, **options)
+        done = running.jump(entered=entered, go_on=go_on, **options)
     else:
         at_once = running.at_once
-        done = run_clocks(running.step, running.keep, running.order, running.n_free, at_once=at_once, **options)
-
-    columns = np.concatenate([np.zeros((5, 0), dtype=np.int64), *running.moves], axis=1)
-    columns = columns[:, columns[0] < start + done]
-    columns = columns[:, np.lexsort(columns[:2][::-1])]
-    stopped[stopped > start + done] = -1
-    trace = Trace(
-        initial, *columns, start + done, temperature, seed, chains, frozen, stopped, holding,
-        model=getattr(model, "name", ""), model_calls=conditionals.calls, complete=bool(done == n_steps),
-    )  # fmt: skip
-    if resume is None:
-        return trace
-    joined = {
-        k: np.concatenate([getattr(resume, k), getattr(trace, k)]) for k in ("step", "chain", "site", "old", "new")
-    }
-    return replace(trace, initial=resume.initial, model_calls=conditionals.calls + resume.model_calls, **joined)
+        done = run_clocks(
+            running.step, running.keep, running.order, running.n_free, at_once=at_once, go_on=go_on, **options
+        )
+    return kept.end(so_far(done))

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -44,10 +44,14 @@ def named_models(settings):
     return named
 
 
-def find_model(name, roles):
-    """`hub.locate`, which the embedder and the scorers of the package do not need."""
-    packaged = name in PACKAGED and not {"model", "models", "control"} & set(roles)
-    return Location("embedded", 0, "comes with the package") if packaged else locate(name)
+def find_model(name, roles, settings):
+    """`hub.locate`, which the embedder and the scorers of the package do not need; with a word about remote code."""
+    if name in PACKAGED and not {"model", "models", "control"} & set(roles):
+        return Location("embedded", 0, "comes with the package")
+    place, revision = locate(name, settings["revisions"].get(name)), settings["revisions"].get(name)
+    runs_code = name in settings["remote_code"] and "embedder" in roles
+    code = f"; runs code that comes with it, of {revision or 'no pinned commit'}" if runs_code else ""
+    return replace(place, detail=place.detail + code)
 
 
 # What a profile asks for -------------------------------------------------------------------------------------------
@@ -200,7 +204,7 @@ def measure_speeds(settings, places, texts, n):
     for name in dict.fromkeys([settings["model"], *settings["models"]]):
         if places[name].state in LOCAL:
             try:
-                speeds[name] = measure_speed(load_model(name), texts, n)
+                speeds[name] = measure_speed(load_model(name, revision=settings["revisions"].get(name)), texts, n)
             except ValueError as error:
                 broken[name] = first_line(error)
     return speeds, broken
@@ -218,9 +222,9 @@ def report(profile, settings):
     common, passages = settings[NOTEBOOKS[0]], load_passages()
     named = named_models(common)
     with ThreadPoolExecutor(len(named)) as pool:  # a network that does not answer is waited for once
-        places = dict(zip(named, pool.map(find_model, named, named.values()), strict=True))
+        places = dict(zip(named, pool.map(lambda name: find_model(name, named[name], common), named), strict=True))
     texts = common["passages"]
-    named[texts], places[texts] = ["passages"], locate_passages(texts)
+    named[texts], places[texts] = ["passages"], locate_passages(texts, common["revisions"].get(texts))
     n = settings["04_basins"]["n_tokens"]
     speeds, broken = measure_speeds(common, places, passages.text, n)
     _show(

@@ -17,7 +17,9 @@ import torch
 from glauber_lib.engine import (
     ALWAYS,
     UNKNOWN,
+    Checkpoint,
     Conditionals,
+    Stored,
     check_states,
     check_temperature,
     inverse_cdf,
@@ -76,7 +78,7 @@ def maximal_coupling(p, q, x, y, u):
 
 
 @dataclass(frozen=True)
-class Coalescence:
+class Coalescence(Stored):
     """Result of `coalesce`.
 
     Attributes
@@ -90,6 +92,12 @@ class Coalescence:
     initial : ndarray, int64[2, B, n]
     moves : ndarray, int64[5, M]
         Step, pair, site and the two new tokens of every step that changed a state, in order of time.
+    temperature : ndarray, float64[B]
+    seed : int
+    pairs : ndarray, int64[B]
+        The pairs' numbers in the random-number generator.
+    model : str
+        Name of the model.
     model_calls : int
         Conditionals evaluated.
     complete : bool
@@ -101,6 +109,10 @@ class Coalescence:
     hamming: np.ndarray
     initial: np.ndarray
     moves: np.ndarray
+    temperature: np.ndarray
+    seed: int
+    pairs: np.ndarray
+    model: str
     model_calls: int
     complete: bool = True
 
@@ -131,7 +143,7 @@ class _Pairs:
         self.keep = np.empty((2, *state.shape[1:]))  # uniforms for which both keep their token
         self.keep[:] = UNKNOWN
         self.keep[:, (state[0] == state[1]).all(1)] = ALWAYS
-        self.moves = []  # arrays (6, .): step, pair, site, new token of x, of y, change of the Hamming distance
+        self.moves = []  # arrays (5, .): step, pair, site, new token of x, of y
 
     def step(self, rows, sites, uniform, steps):
         """One coupled step of each pair of `rows`."""
@@ -146,14 +158,15 @@ class _Pairs:
         moved = (new != old).any(0)
         self.keep[:, rows[moved]] = UNKNOWN
         self.keep[:, rows[~moved], sites[~moved]] = np.stack([np.zeros((~moved).sum()), stay[~moved]])
-        change = (new[0] != new[1]).astype(np.int64) - (old[0] != old[1])
-        self.moves.append(np.stack([steps, rows, sites, *new, change])[:, moved])
+        self.moves.append(np.stack([steps, rows, sites, *new])[:, moved])
         self.state[:, rows, sites] = new
         met = rows[moved & (self.state[0, rows] == self.state[1, rows]).all(1)]
         self.keep[:, met] = ALWAYS
 
 
-def coalesce(model, x, y, *, n_steps, temperature=1.0, seed=0, pairs=None, memory=None, progress=None):
+def coalesce(
+    model, x, y, *, n_steps, temperature=1.0, seed=0, pairs=None, memory=None, checkpoint=None, progress=None
+):
     """Run B maximally coupled pairs of chains until they agree or the budget ends.
 
     Parameters
@@ -169,6 +182,8 @@ def coalesce(model, x, y, *, n_steps, temperature=1.0, seed=0, pairs=None, memor
         The pairs' numbers in the random-number generator; default ``0 .. B - 1``.
     memory : int, optional
         Bytes for remembered scores (`engine.Conditionals`); no result depends on it.
+    checkpoint : str or Path, optional
+        A file for what is done, as for `run_chains`.
     progress : str, optional
         Title of a progress bar.
 
@@ -176,6 +191,12 @@ def coalesce(model, x, y, *, n_steps, temperature=1.0, seed=0, pairs=None, memor
     -------
     Coalescence
         After Ctrl-C of the steps done so far.
+
+    Raises
+    ------
+    ValueError
+        For pairs of different shapes, a temperature that is not positive and finite, states that are no int[B, n] of
+        tokens of the model, or a checkpoint of another run.
     """
     if np.ndim(x) != 2 or np.shape(x) != np.shape(y):
         raise ValueError(f"x and y must both have shape (pairs, sites), got {np.shape(x)} and {np.shape(y)}")
@@ -183,19 +204,43 @@ def coalesce(model, x, y, *, n_steps, temperature=1.0, seed=0, pairs=None, memor
     _, size, n = initial.shape
     temperature = check_temperature(temperature, (size,))
     pairs = np.arange(size) if pairs is None else np.asarray(pairs)
+    same = {"temperature": temperature, "seed": int(seed), "pairs": pairs, "model": getattr(model, "name", "")}
+    kept = Checkpoint(checkpoint, Coalescence)
+    found = kept.resume(n_steps, initial=initial, **same)
+    start, before = (found.n_steps, found.moves) if found else (0, np.zeros((5, 0), dtype=np.int64))
     conditionals = Conditionals(model, memory)
-    running = _Pairs(conditionals, initial.copy(), temperature)
+    running = _Pairs(conditionals, (found.final if found else initial).copy(), temperature)
+
+    def so_far(done):
+        moves = np.concatenate([before, *running.moves], axis=1)
+        moves = moves[:, moves[0] < start + done]
+        moves = moves[:, np.lexsort(moves[:2][::-1])]
+        hamming = _hamming(initial, moves, start + done)
+        time = np.where((hamming == 0).any(0), (hamming == 0).argmax(0), np.nan)
+        calls = conditionals.calls + (found.model_calls if found else 0)
+        complete = start + done == n_steps
+        return Coalescence(time, start + done, hamming, initial, moves, **same, model_calls=calls, complete=complete)
+
+    def go_on(done):
+        if kept.due():
+            kept.write(so_far(done))
+        return True
+
     done = run_clocks(
         running.step, running.keep, np.tile(np.arange(n), (size, 1)), np.full(size, n), seed=seed, chains=pairs,
-        start=0, n_steps=n_steps, at_once=max(1, 2**22 // model.n_tokens), progress=progress,
+        start=start, n_steps=n_steps - start, at_once=max(1, 2**22 // model.n_tokens), progress=progress, go_on=go_on,
     )  # fmt: skip
-    moves = np.concatenate([np.zeros((6, 0), dtype=np.int64), *running.moves], axis=1)
-    moves = moves[:, moves[0] < done]
-    moves = moves[:, np.lexsort(moves[:2][::-1])]
-    step, pair, *_, change = moves
-    hamming = np.zeros((done + 1, size), dtype=np.int16)
-    hamming[0] = (initial[0] != initial[1]).sum(1)
-    np.add.at(hamming, (step + 1, pair), change.astype(np.int16))
-    hamming = hamming.cumsum(0, dtype=np.int16)
-    time = np.where((hamming == 0).any(0), (hamming == 0).argmax(0), np.nan)
-    return Coalescence(time, done, hamming, initial, moves[:5], conditionals.calls, done == n_steps)
+    return kept.end(so_far(done))
+
+
+def _hamming(initial, moves, n_steps):
+    """Hamming distance int16[n_steps + 1, B] of each pair over time, from its moves."""
+    apart = initial[0] != initial[1]  # (B, n)
+    hamming = np.zeros((n_steps + 1, len(apart)), dtype=np.int16)
+    hamming[0] = apart.sum(1)
+    step, pair, site, x, y = moves[:, np.lexsort(moves[:3])]  # the moves of each site of each pair in order of time
+    after = (x != y).astype(np.int16)
+    first = np.diff(pair * apart.shape[1] + site, prepend=-1) != 0
+    before = np.where(first, apart[pair, site], np.roll(after, 1))
+    np.add.at(hamming, (step + 1, pair), after - before)
+    return hamming.cumsum(0, dtype=np.int16)

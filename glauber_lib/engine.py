@@ -15,7 +15,10 @@ differs from batch to batch: paths may part where a uniform lies within it of a 
    states a chain comes back to, and for other chains and temperatures.
 """
 
+import json
+import time
 from collections import OrderedDict
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -26,6 +29,7 @@ UNKNOWN = np.array([2.0, -1.0]).reshape(2, 1, 1)  # an interval no uniform lies 
 ALWAYS = np.array([0.0, 2.0]).reshape(2, 1, 1)  # an interval every uniform lies in
 ABSENT = -1  # fills up states that are shorter than others
 MASKED = -2
+CHECKPOINT = 300.0  # seconds between two writings of a checkpoint
 
 
 # Input -------------------------------------------------------------------------------------------------------------
@@ -247,7 +251,7 @@ class Conditionals:
 # Clocks ------------------------------------------------------------------------------------------------------------
 
 
-def run_clocks(update, keep, free, n_free, *, seed, chains, start, n_steps, at_once, progress):
+def run_clocks(update, keep, free, n_free, *, seed, chains, start, n_steps, at_once, progress, go_on):
     """Take B chains, or coupled pairs, through their steps, each by its own clock.
 
     Parameters
@@ -269,11 +273,13 @@ def run_clocks(update, keep, free, n_free, *, seed, chains, start, n_steps, at_o
         Most rows of one update.
     progress : str or None
         Title of a progress bar.
+    go_on : callable
+        ``go_on(steps)`` hears now and then how many steps all rows have done, and says whether to do more.
 
     Returns
     -------
     int
-        Steps that all rows have done: fewer than `n_steps` after Ctrl-C.
+        Steps that all rows have done: fewer than `n_steps` after Ctrl-C, or where `go_on` ended the run.
     """
     block = int(np.clip(2**21 // len(chains), 64, 4096))  # steps whose random numbers are drawn ahead
     clock = np.full(len(chains), start)
@@ -293,7 +299,10 @@ def run_clocks(update, keep, free, n_free, *, seed, chains, start, n_steps, at_o
                     seen = part * sites.shape[1] + at
                     update(part, sites.take(seen), draws.reshape(-1, 4)[seen, 1:], clock[part])
                     clock[part] += 1
-                bar.update(clock.min() - start - bar.n)
+                done = int(clock.min()) - start
+                bar.update(done - bar.n)
+                if not go_on(done):
+                    return done
             bar.update(clock.min() - start - bar.n)  # blocks without an event
     except KeyboardInterrupt:
         bar.write(f"interrupted after {clock.min() - start} of {n_steps} steps: what was done by then is returned")
@@ -318,3 +327,77 @@ def _next_events(clock, first, sites, uniform, keep):
         rows = rows[~hit & (clock[rows] < first + n_steps)]
         width = min(8 * width, n_steps)
     return np.sort(np.concatenate(found)) if found else rows
+
+
+# Results on disk ---------------------------------------------------------------------------------------------------
+
+
+class Stored:
+    """A frozen dataclass of arrays, numbers and strings that can be written to one ``.npz``."""
+
+    def save(self, path):
+        """Write everything to one ``.npz``."""
+        fields = {k: getattr(self, k) for k in self.__dataclass_fields__}
+        arrays = {k: v for k, v in fields.items() if isinstance(v, np.ndarray)}
+        settings = {k: v for k, v in fields.items() if k not in arrays}
+        with Path(path).open("wb") as file:
+            np.savez_compressed(file, settings=json.dumps(settings), **arrays)
+
+    @classmethod
+    def load(cls, path):
+        """Read what `save` wrote."""
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {k: file[k] for k in file.files if k != "settings"}
+            return cls(**arrays, **json.loads(str(file["settings"])))
+
+
+class Checkpoint:
+    """Where a run on its way is written every `CHECKPOINT` seconds and on Ctrl-C, to go on from.
+
+    Parameters
+    ----------
+    path : str or Path, optional
+        None: nothing is written.
+    kind : type
+        The `Stored` class of the result.
+    """
+
+    def __init__(self, path, kind):
+        self.path, self.kind, self.last = path and Path(path), kind, time.monotonic()
+
+    def resume(self, n_steps, **same):
+        """What an interrupted run left, or None.
+
+        Raises
+        ------
+        ValueError
+            If it is of another run: with more than `n_steps`, or a field that differs from `same`.
+        """
+        if self.path is None or not self.path.exists():
+            return None
+        found = self.kind.load(self.path)
+        other = [k for k, value in same.items() if not np.array_equal(getattr(found, k), value)]
+        other += ["n_steps"] * (found.n_steps > n_steps)
+        if other:
+            raise ValueError(f"checkpoint {str(self.path)!r} is of another run ({', '.join(other)}): delete it")
+        return found
+
+    def due(self):
+        """Whether it is time to write."""
+        return self.path is not None and time.monotonic() - self.last > CHECKPOINT
+
+    def write(self, result):
+        """Replace what is there, at once."""
+        if self.path is not None:
+            partial = self.path.with_name(self.path.name + ".partial")
+            result.save(partial)
+            partial.replace(self.path)
+            self.last = time.monotonic()
+
+    def end(self, result):
+        """Keep what is incomplete; nothing is left of a run that is complete."""
+        if not result.complete:
+            self.write(result)
+        elif self.path is not None:
+            self.path.unlink(missing_ok=True)
+        return result

@@ -51,11 +51,6 @@ class Location:
         """Whether the model can be loaded, perhaps after a download."""
         return self.state in (*LOCAL, "on the hub")
 
-    @property
-    def options(self):
-        """Arguments for Hugging Face's loaders: of a cached model nothing is asked of the network."""
-        return {"local_files_only": True} if self.state == "cached" else {}
-
 
 def mirrored(name):
     """The folder of a hub repository below the folder GLAUBER_MODELS, if it is there; otherwise `name` as it is."""
@@ -99,6 +94,8 @@ def locate(name, revision=None):
 def place_to_load(name, refusal, revision=None):
     """What Hugging Face's loaders take for a model: its folder or name, and options.
 
+    Of a cached model nothing is asked of the network; a folder has no revision.
+
     Raises
     ------
     ValueError
@@ -107,10 +104,11 @@ def place_to_load(name, refusal, revision=None):
     place = locate(name, revision)
     if not place.found:
         raise ValueError(f"{refusal}; {place.detail}")
-    return str(mirrored(name)), place.options
+    options = {"local_files_only": True} if place.state == "cached" else {}
+    return str(mirrored(name)), options if place.state == "directory" else {**options, "revision": revision}
 
 
-def locate_passages(source):
+def locate_passages(source, revision=None):
     """Where passages are (`paper.load_passages`), as `locate` says it of a model."""
     path = Path(mirrored(source))
     if source == "passages":
@@ -120,13 +118,14 @@ def locate_passages(source):
         return Location("directory" if found else "not found", 0, "local" if found else "no such file")
     import datasets  # seconds to import, for this alone
 
-    if any(Path(datasets.config.HF_DATASETS_CACHE).glob(source.replace("/", "___") + "/*/*/*/dataset_info.json")):
+    prepared = f"{source.replace('/', '___')}/v2.1/*/{revision or '*'}/dataset_info.json"
+    if any(Path(datasets.config.HF_DATASETS_CACHE).glob(prepared)):
         return Location("cached", 0, f"in {datasets.config.HF_DATASETS_CACHE}")
     try:
         ask = HfApi(endpoint=constants.ENDPOINT).dataset_info
-        info = within(PATIENCE, lambda: ask(source, files_metadata=True, timeout=PATIENCE))
+        info = within(PATIENCE, lambda: ask(source, revision=revision, files_metadata=True, timeout=PATIENCE))
     except Exception as error:  # as in `locate`
-        return explain(error, f"datasets/{source}", None, ["config.json"])
+        return explain(error, f"datasets/{source}", revision, ["config.json"])
     files = [file for file in info.siblings or () if fnmatch(file.rfilename, "*validation*")]
     return Location("on the hub", sum(file.size or 0 for file in files), f"at {constants.ENDPOINT}")
 

@@ -510,24 +510,46 @@ def load_model(name, *, causal=None, revision=None, **options):
             raise ValueError(f"{name!r} is a {'causal' if EMBEDDED[name]['causal'] else 'masked'} language model")
         kind = CausalLM if EMBEDDED[name]["causal"] else MaskedLM
         return kind(load_embedded(name), AutoTokenizer.from_pretrained(package_folder()), **options)
-    absent = f"no {'causal' if causal else 'masked'} model {str(name)!r}: not one of {sorted(EMBEDDED)}, "
-    source, place = place_to_load(name, f"{absent}no directory", revision)
+    refusal = f"no {'causal' if causal else 'masked'} model {str(name)!r}: not one of {sorted(EMBEDDED)}, no directory"
     auto = AutoModelForCausalLM if causal else AutoModelForMaskedLM
+    network, tokenizer = load_checkpoint(auto, name, refusal, revision)
+    return (CausalLM if causal else MaskedLM)(network, tokenizer, **options)
+
+
+def load_checkpoint(auto, name, refusal, revision=None):
+    """A network in float32 and its tokenizer, from a local directory or the hub: all of it, and from safetensors.
+
+    Parameters
+    ----------
+    auto : type
+        One of the classes ``AutoModelFor…`` of transformers.
+    name : str or Path
+    refusal : str
+        What the error says first.
+    revision : str, optional
+        Pinned revision of a hub model.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be had or loaded, or its checkpoint lacks weights, which would be random numbers.
+    """
+    source, place = place_to_load(name, refusal, revision)
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision, **place)
+        tokenizer = AutoTokenizer.from_pretrained(source, **place)
         network, report = auto.from_pretrained(
-            source, revision=revision, output_loading_info=True, use_safetensors=True, dtype=torch.float32, **place
+            source, output_loading_info=True, use_safetensors=True, dtype=torch.float32, **place
         )
     except (OSError, KeyError, ValueError) as error:
-        raise ValueError(f"{absent}and not loaded as a directory or from the hub ({first_line(error)})") from error
+        raise ValueError(f"{refusal} that loads ({first_line(error)})") from error
     finally:
         transformers.logging.set_verbosity(verbosity)
     missing = sorted(set(report["missing_keys"]) | {str(k) for k in report.get("mismatched_keys", ())})
     if missing:
         raise ValueError(f"checkpoint {str(name)!r} lacks weights that would be random numbers: {missing}")
-    return (CausalLM if causal else MaskedLM)(network, tokenizer, **options)
+    return network, tokenizer
 
 
 # The embedded models -----------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ through papermill and skips those whose inputs have not changed.
 import argparse
 import hashlib
 import importlib.metadata
+import inspect
 import json
 import os
 import subprocess
@@ -185,7 +186,7 @@ class Run:
         self.figures = _figures(profile)
         self.figures.mkdir(parents=True, exist_ok=True)
         self.claims, self.outputs = [], []
-        self._models, self._commits, self._began = {}, {}, time.monotonic()
+        self._models, self._asked, self._began = {}, [], time.monotonic()
         use_style()
 
     def __getitem__(self, key):
@@ -193,24 +194,30 @@ class Run:
 
     def passages(self, *models):
         """The passages of the profile (`load_passages`) that all `models` can read: without unknown tokens."""
-        frame = load_passages(self["passages"], seed=self.seed)
+        revision = self["revisions"].get(self["passages"])
+        frame = load_passages(self["passages"], seed=self.seed, revision=revision)
         readable = [all(model.reads(text) for model in models) for text in frame.text]
         if not any(readable):
             raise ValueError(f"none of the {len(frame)} passages is without tokens outside a model's vocabulary")
         return frame[readable].reset_index(drop=True)
 
+    def revision(self, name):
+        """The revision that the profile pins a model on the hub to, or None; noted for the provenance."""
+        self._asked.append(name)
+        return self["revisions"].get(name)
+
     def model(self, name, **options):
-        """A language model by name (`models.load_model`), loaded once."""
+        """A language model by name (`models.load_model`), at the profile's revision, loaded once."""
         if name not in self._models:
-            self._models[name] = models.load_model(name, **options)
-            self._commits[name] = hub.cached_commit(name, options.get("revision"))
+            self._models[name] = models.load_model(name, revision=self.revision(name), **options)
         return self._models[name]
 
     def cached(self, compute, *arguments, **options):
         """``compute(*arguments, **options)``, or its result from the disk.
 
         The key is the function, its arguments (a model by its weights), and the library's source; a `progress`
-        title does not count. Delete ``build/cache`` to start afresh, or set GLAUBER_CACHE=off.
+        title does not count. Delete ``build/cache`` to start afresh, or set GLAUBER_CACHE=off. A function with an
+        argument `checkpoint` is given a file there, so that what was interrupted goes on where it was.
         """
         names = {k: _describe(v) for k, v in options.items() if k != "progress"}
         source = [compute.__module__, compute.__qualname__, library_digest(), versions()]
@@ -219,11 +226,14 @@ class Run:
         use = os.environ.get("GLAUBER_CACHE", "on") != "off"
         if use and path.exists():
             return joblib.load(path)
+        if use:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if "checkpoint" in inspect.signature(compute).parameters:
+                options["checkpoint"] = path.with_suffix(".npz")
         result = compute(*arguments, **options)
         if not getattr(result, "complete", True):
             raise KeyboardInterrupt
         if use:
-            path.parent.mkdir(parents=True, exist_ok=True)
             partial = path.with_suffix(f".{os.getpid()}")
             joblib.dump(result, partial)
             partial.replace(path)
@@ -281,6 +291,7 @@ class Run:
         """What every output carries: profile, seed, commit, device, precision, versions, and of the models checksums
         and, of those from the hub, the commit there.
         """
+        commits = {name: hub.cached_commit(name, self["revisions"].get(name)) for name in self._asked}
         device = next((m.device for m in self._models.values()), torch.device("cpu"))
         return {
             "profile": self.profile, "seed": self.seed, "commit": _git("rev-parse", "--short", "HEAD") or None,
@@ -289,7 +300,7 @@ class Run:
             "tf32": torch.backends.cuda.matmul.allow_tf32,  # off by default, and nothing here turns it on
             "versions": versions(),
             "models": {name: model.checksum for name, model in self._models.items()},
-            "hub_commits": dict(self._commits),
+            "hub_commits": {name: commit for name, commit in commits.items() if commit},
         }  # fmt: skip
 
     def _label(self):

@@ -529,7 +529,7 @@ for temperature in run["strip_temperatures"]:
     lam = mine.lead.min()
     timed = run.cached(
         time_count_escapes, model, np.full(size, strongest), strongest, floor, temperature, repeats=run["strip_repeats"],
-        n_steps=run["strip_budget"], seed=run.seed,
+        n_steps=run["strip_budget"], max_moves=run["strip_moves"], seed=run.seed,
     )  # fmt: skip
     exits, exposure = int(timed.left.sum()), timed.exposure.sum()
     low, high = poisson_interval(exits)

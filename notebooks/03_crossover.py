@@ -59,7 +59,8 @@ from glauber_lib.plotting import COLORS, band, reference_line, value_ticks
 run = Run("03_crossover", profile)
 model = run.model(run["model"])
 passages = run.passages(model).text
-embedder = Embedder(run["embedder"])
+name = run["embedder"]
+embedder = Embedder(name, revision=run.revision(name), remote_code=run["remote_code"].get(name))
 
 # %% [markdown]
 # ## Semantic drift

@@ -62,12 +62,14 @@ from glauber_lib.plotting import COLORS, band, chain_table, matrix, trajectory
 run = Run("04_basins", profile)
 model = run.model(run["model"])
 passages = run.passages(*map(run.model, run["models"]))
-embedder = Embedder(run["embedder"])
+name = run["embedder"]
+embedder = Embedder(name, revision=run.revision(name), remote_code=run["remote_code"].get(name))
 topics, n = run["topics"], run["n_tokens"]
-scorer = load_topic_scorer(run["topic_scorer"], embedder, passages)
+scorer = load_topic_scorer(run["topic_scorer"], embedder, passages, revision=run.revision(run["topic_scorer"]))
 seeds, rest = choose_seeds(passages, topics, run["seeds"], scorer)
-second = load_topic_scorer(run["second_scorer"], embedder, rest)  # one that learns must not know the seeds
-sentiment = load_sentiment(run["sentiment"])
+# one that learns must not know the seeds
+second = load_topic_scorer(run["second_scorer"], embedder, rest, revision=run.revision(run["second_scorer"]))
+sentiment = load_sentiment(run["sentiment"], revision=run.revision(run["sentiment"]))
 PUBLISHED = {  # bert-base-uncased: politics at 0 and 10k steps, seed topic at 0 and 10k (Table 3)
     "health": (0.008, 0.044, 0.631, 0.116),
     "sport": (0.011, 0.036, 0.763, 0.204),

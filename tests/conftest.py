@@ -183,6 +183,18 @@ def save_tiny(kind, folder, **changes):
     return folder
 
 
+def save_classifier(folder, tiny, architecture=None, config=None, labels=("contradiction", "neutral", "entailment")):
+    """The folder of a tiny classifier, BERT for entailment by default, with the tokenizer of another tiny model."""
+    tokenizer, labels = transformers.AutoTokenizer.from_pretrained(tiny), dict(enumerate(labels))
+    torch.manual_seed(0)
+    ids = {"id2label": labels, "label2id": {label: k for k, label in labels.items()}}
+    config = config or partial(transformers.BertConfig, **SIZES)
+    network = (architecture or transformers.BertForSequenceClassification)(config(vocab_size=len(tokenizer), **ids))
+    network.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 def corpus(model):
     """Texts for a model: passages, or sequences of amino acids."""
     return PROTEINS if model.network.config.model_type == "esm" else TEXTS

@@ -10,7 +10,7 @@ from conftest import codes, fit, random_ising, random_joint, random_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glauber_lib import exact
+from glauber_lib import engine, exact
 from glauber_lib.chains import Trace, run_chains
 from glauber_lib.engine import inverse_cdf, probabilities, uniforms
 from glauber_lib.models import TabularModel
@@ -398,6 +398,66 @@ def test_a_run_may_be_interrupted_at_any_line(line, holding):
     whole = run_chains(model, states, n_steps=150, seed=8, holding=holding)
     resumed = run_chains(model, None, n_steps=whole.n_steps - part.n_steps, resume=part)
     assert moves_of(resumed) == moves_of(whole)
+
+
+@pytest.mark.parametrize("holding", ["path", "geometric"])
+@pytest.mark.parametrize("call", [3, 40, 300])
+def test_a_run_that_died_goes_on_from_its_checkpoint_on_the_same_path(call, holding, tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "CHECKPOINT", 0.0)
+    model, states, file = random_table(3, 3), np.zeros((2, 3), int), tmp_path / "chains.npz"
+    options = {"n_steps": 400, "seed": 8, "holding": holding}
+    whole = run_chains(model, states, **options)
+    with pytest.raises(RuntimeError):
+        run_chains(Watched(model, at=call, error=RuntimeError), states, checkpoint=file, **options)
+    done = Trace.load(file)
+    assert 0 <= done.n_steps < 400 and not done.complete
+    assert moves_of(done) == [move for move in moves_of(whole) if move[0] < done.n_steps]
+    watched = Watched(model)
+    again = run_chains(watched, states, checkpoint=file, **options)
+    assert moves_of(again) == moves_of(whole) and again.complete and again.n_steps == 400
+    assert again.model_calls >= watched.calls and np.array_equal(again.final, whole.final)
+    assert not list(tmp_path.iterdir())  # nothing is left of a complete run
+
+
+def test_a_checkpoint_of_a_resumed_run_with_a_condition_holds_all_of_it(tmp_path):
+    model, states, file = random_table(4, 3), np.zeros((6, 4), int), tmp_path / "chains.npz"
+    until = lambda x: x.sum(1) >= 7  # noqa: E731
+    whole = run_chains(model, states, n_steps=90, until=until)
+    half = run_chains(model, states, n_steps=30, until=until)
+    part = run_chains(Watched(model, at=9), None, n_steps=60, resume=half, until=until, checkpoint=file)  # Ctrl-C
+    assert 30 <= part.n_steps < 90 and file.exists()
+    again = run_chains(model, None, n_steps=60, resume=half, until=until, checkpoint=file)
+    assert moves_of(again) == moves_of(whole) and np.array_equal(again.stopped, whole.stopped)
+    assert (whole.stopped >= 0).any() and (whole.stopped < 0).any()
+
+
+@pytest.mark.parametrize(
+    "options, other",
+    [({"seed": 4}, "seed"), ({"temperature": 2.0}, "temperature"), ({"n_steps": 3}, "n_steps"),
+     ({"states": [[1, 0]]}, "initial"), ({"holding": "geometric"}, "holding"), ({"frozen": [True, False]}, "frozen")],
+)  # fmt: skip
+def test_a_checkpoint_of_another_run_is_refused(options, other, tmp_path):
+    model, file, mine = random_table(2, 3), tmp_path / "chains.npz", {"states": [[0, 0]], "n_steps": 50}
+    run_chains(Watched(model, at=6), checkpoint=file, **mine)
+    assert Trace.load(file).n_steps > 3
+    with pytest.raises(ValueError, match=rf"is of another run \({other}\): delete it"):
+        run_chains(model, checkpoint=file, **{**mine, **options})
+
+
+@pytest.mark.parametrize("holding", ["path", "geometric"])
+@pytest.mark.parametrize("size", [1, 5])
+def test_a_budget_of_moves_ends_a_run_when_the_first_chain_has_made_them(holding, size):
+    model, states = random_table(3, 4), np.zeros((size, 3), int)
+    whole = run_chains(model, states, n_steps=500, holding=holding)
+    part = run_chains(model, states, n_steps=500, holding=holding, max_moves=40)
+    ends = min(np.flatnonzero(whole.chain == k)[39] for k in range(size))
+    assert part.n_steps == whole.step[ends] + 1 < 500 and part.complete
+    assert moves_of(part) == [move for move in moves_of(whole) if move[0] < part.n_steps]
+    half = run_chains(model, states, n_steps=part.n_steps // 2, holding=holding)
+    again = run_chains(model, None, n_steps=500, resume=half, max_moves=40)
+    assert again.n_steps == part.n_steps and moves_of(again) == moves_of(part)
+    enough = run_chains(model, states, n_steps=500, holding=holding, max_moves=501)
+    assert moves_of(enough) == moves_of(whole) and enough.n_steps == 500
 
 
 def test_other_errors_of_a_model_are_not_swallowed():

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_chains import Watched, memories
 
-from glauber_lib import exact
-from glauber_lib.couplings import coalesce, maximal_coupling
+from glauber_lib import engine, exact
+from glauber_lib.couplings import Coalescence, coalesce, maximal_coupling
 from glauber_lib.engine import probabilities, uniforms
 from glauber_lib.models import IsingModel, all_states
 
@@ -245,3 +245,47 @@ def test_a_temperature_that_is_not_positive_is_refused(temperature):
 def test_states_of_wrong_shape_are_refused():
     with pytest.raises(ValueError, match="must both have shape"):
         coalesce(random_table(2, 2), [0, 0], [1, 1], n_steps=3)
+
+
+# Checkpoints -------------------------------------------------------------------------------------------------------
+
+
+def same_result(a, b):
+    """Whether two results are of the same pairs on the same paths."""
+    names = ("time", "n_steps", "hamming", "initial", "moves", "temperature", "seed", "pairs")
+    return all(np.array_equal(getattr(a, k), getattr(b, k), equal_nan=k == "time") for k in names)
+
+
+@pytest.mark.parametrize("call", [1, 2, 10, 30])
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_pairs_that_were_interrupted_go_on_from_their_checkpoint(call, error, tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "CHECKPOINT", 0.0)
+    model, file, rng = random_table(4, 3), tmp_path / "pairs.npz", np.random.default_rng(1)
+    x, y = rng.integers(3, size=(2, 6, 4))
+    x[0] = y[0]  # one pair has met before it begins
+    options = {"n_steps": 36, "temperature": 0.35, "seed": 5}
+    whole = coalesce(model, x, y, **options)
+    assert 1 < (~whole.censored).sum() < 6
+    watched = Watched(model, at=call, error=error)
+    if error is RuntimeError:
+        with pytest.raises(RuntimeError):
+            coalesce(watched, x, y, checkpoint=file, **options)
+    else:
+        assert not coalesce(watched, x, y, checkpoint=file, **options).complete
+    assert file.exists() or call == 1
+    again = coalesce(model, x, y, checkpoint=file, **options)
+    assert same_result(again, whole) and again.complete and not file.exists()
+
+
+def test_pairs_can_be_written_and_read(tmp_path):
+    result = coalesce(random_table(3, 3), [[0, 0, 0]], [[1, 1, 2]], n_steps=20)
+    result.save(tmp_path / "pairs.npz")
+    again = Coalescence.load(tmp_path / "pairs.npz")
+    assert same_result(again, result) and again.complete and np.array_equal(again.final, result.final)
+
+
+def test_a_checkpoint_of_other_pairs_is_refused(tmp_path):
+    model, file = random_table(2, 3), tmp_path / "pairs.npz"
+    coalesce(Watched(model, at=3), [[0, 0]], [[1, 2]], n_steps=50, temperature=0.2, checkpoint=file)
+    with pytest.raises(ValueError, match=r"is of another run \(seed\)"):
+        coalesce(model, [[0, 0]], [[1, 2]], n_steps=50, temperature=0.2, seed=1, checkpoint=file)

@@ -10,9 +10,8 @@ import datasets
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 import transformers
-from conftest import SIZES, TEXTS, save_tiny
+from conftest import SIZES, TEXTS, save_classifier, save_tiny
 from sentence_transformers import SentenceTransformer
 
 from glauber_lib.basins import choose_seeds, load_sentiment
@@ -37,16 +36,6 @@ BART = {
 def save_embedder(folder, tiny):
     """A sentence-transformers model: tiny encoder, mean pooling."""
     SentenceTransformer(str(tiny)).save(str(folder))  # of a plain encoder it makes one with mean pooling
-
-
-def save_classifier(folder, tiny, architecture, config, labels=("contradiction", "neutral", "entailment")):
-    """A tiny classifier, of entailment by default, with the tokenizer of another tiny model."""
-    tokenizer, labels = transformers.AutoTokenizer.from_pretrained(tiny), dict(enumerate(labels))
-    torch.manual_seed(0)
-    ids = {"id2label": labels, "label2id": {label: k for k, label in labels.items()}}
-    network = architecture(config(vocab_size=len(tokenizer), **ids))
-    network.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
 
 
 def save_dataset(folder):

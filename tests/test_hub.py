@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -14,11 +15,13 @@ from types import SimpleNamespace
 import datasets
 import huggingface_hub
 import pytest
-from conftest import TEXTS
+import torch
+from conftest import TEXTS, save_classifier
 from huggingface_hub import constants
+from sentence_transformers import SentenceTransformer
 
 from glauber_lib import check, hub
-from glauber_lib.basins import Embedder, PipelineTopicScorer
+from glauber_lib.basins import Embedder, PipelineTopicScorer, load_sentiment
 from glauber_lib.hub import Location, locate
 from glauber_lib.models import load_model
 from glauber_lib.paper import NOTEBOOKS, ROOT, Run, load_profile
@@ -83,13 +86,13 @@ def played(tmp_path, monkeypatch):
     huggingface_hub.close_session()
 
 
-def put_in_cache(cache, name, folder, *, without=()):
+def put_in_cache(cache, name, folder, *, without=(), commit=COMMIT):
     """A model's files as the hub's client lays them out."""
     repository = cache / f"models--{name.replace('/', '--')}"
-    snapshot, blobs = repository / "snapshots" / COMMIT, repository / "blobs"
+    snapshot, blobs = repository / "snapshots" / commit, repository / "blobs"
     for path in (snapshot, blobs, repository / "refs"):
         path.mkdir(parents=True)
-    (repository / "refs" / "main").write_text(COMMIT)
+    (repository / "refs" / "main").write_text(commit)
     for k, path in enumerate(sorted(folder.iterdir())):
         if path.name not in without:
             (blobs / str(k)).write_bytes(path.read_bytes())
@@ -173,14 +176,15 @@ def test_offline_what_is_not_in_the_cache_is_unreachable(played, monkeypatch):
 # The cache ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_cached_model_is_loaded_without_asking_the_network(played, tiny, tiny_folders):
+def test_a_cached_model_is_loaded_without_asking_the_network(played, tiny, tiny_folders, tmp_path):
     put_in_cache(played.cache, "org/bert", tiny_folders["bert"])
     put_in_cache(played.cache, "org/gpt2", tiny_folders["gpt2"])
     assert locate("org/bert").state == locate("org/bert", COMMIT).state == "cached"
     assert load_model("org/bert").checksum == tiny["bert"].checksum
     assert load_model("org/gpt2", causal=True).checksum == tiny["gpt2"].checksum
     assert Embedder("org/bert").embed(TEXTS[:2]).shape == (2, 32)
-    PipelineTopicScorer("org/bert")
+    put_in_cache(played.cache, "org/classifier", save_classifier(tmp_path / "classifier", tiny_folders["bert"]))
+    PipelineTopicScorer("org/classifier")
     assert played.asked == []
 
 
@@ -236,7 +240,87 @@ def test_provenance_states_the_precision_and_the_commit_of_hub_models(played, ti
     for name in ("org/bert", tiny_folders["roberta"]):
         run.model(name)
     assert run.provenance["tf32"] is False
-    assert run.provenance["hub_commits"] == {"org/bert": COMMIT, tiny_folders["roberta"]: None}
+    assert run.provenance["hub_commits"] == {"org/bert": COMMIT}
+
+
+def test_a_pinned_revision_is_what_is_asked_for_loaded_and_recorded(played, tiny, tiny_folders):
+    snapshot = put_in_cache(played.cache, "org/bert", tiny_folders["bert"])
+    (snapshot.parents[1] / "refs" / "main").write_text("f" * 40)  # main has gone on
+    run = Run("04_basins", "smoke")
+    run.settings["revisions"] = {"org/bert": COMMIT, "org/other": "v9"}
+    assert run.model("org/bert").checksum == tiny["bert"].checksum
+    assert Embedder("org/bert", revision=run.revision("org/bert")).embed(TEXTS[:2]).shape == (2, 32)
+    with pytest.raises(ValueError, match=r"lacks weights that would be random numbers: .*classifier"):
+        PipelineTopicScorer("org/bert", revision=run.revision("org/bert"))
+    assert run.provenance["hub_commits"] == {"org/bert": COMMIT} and played.asked == []
+    played.answers["org/other"] = FAULTS["revision"][0]
+    with pytest.raises(ValueError, match="has no revision 'v9' of it"):
+        run.model("org/other")
+    assert "/revision/v9" in played.asked[0]
+
+
+def test_the_paper_profile_pins_everything_it_names_to_a_commit():
+    settings = load_profile("paper", NOTEBOOKS[0])
+    assert {*PAPER, settings["passages"]} <= set(settings["revisions"])
+    assert all(re.fullmatch("[0-9a-f]{40}", revision) for revision in settings["revisions"].values())
+    assert set(settings["remote_code"]) <= set(settings["revisions"])
+
+
+# Pickles and remote code -------------------------------------------------------------------------------------------
+
+CUSTOM = """
+from sentence_transformers.models import Transformer
+
+class Custom(Transformer):
+    ran = []
+
+    def __init__(self, *arguments, **options):
+        Custom.ran.append(options)
+        super().__init__(*arguments, **options)
+"""
+
+
+def save_with_code(folder, tiny_folder):
+    """An embedder whose first module is of a class in its own folder."""
+    SentenceTransformer(str(tiny_folder)).save(str(folder))
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[0]["type"] = "custom_st.Custom"
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "custom_st.py").write_text(CUSTOM)
+    return folder
+
+
+def test_an_embedder_s_own_code_runs_only_where_it_is_allowed_and_pinned_and_says_so(tiny_folders, tmp_path):
+    folder = save_with_code(tmp_path / "embedder", tiny_folders["bert"])
+    with pytest.raises(ValueError, match=r"does not load: .*not part of Sentence Transformers"):
+        Embedder(folder)
+    for revision in (None, "main", COMMIT[:12]):
+        with pytest.raises(ValueError, match=rf"runs code of its own: pin it to a commit, got {revision!r}"):
+            Embedder(folder, revision=revision, remote_code={})
+    with pytest.warns(UserWarning, match=f"runs code that came with it, of commit {COMMIT}"):
+        embedder = Embedder(folder, revision=COMMIT, remote_code={})
+    assert type(embedder.model[0]).__name__ == "Custom" and embedder.embed(TEXTS[:2]).shape == (2, 32)
+
+
+def test_check_says_whose_code_would_run(played, capsys, monkeypatch):
+    played.answers["*"] = good_answer()
+    jina = "jinaai/jina-embeddings-v4"
+    plain = check.load_profile
+    monkeypatch.setattr(check, "load_profile", lambda *names: {**plain(*names), "embedder": jina})
+    lines = checked(capsys, "--profile", "paper")[1]
+    assert "runs code that comes with it, of 853c867b65b749f3c3c72a06868140d842e04f06" in row(lines, jina)
+    assert sum("runs code" in line for line in lines) == 1
+
+
+@pytest.mark.parametrize("load", [load_model, Embedder, PipelineTopicScorer, load_sentiment])
+def test_a_pickled_checkpoint_is_refused(load, tiny, tiny_folders, tmp_path):
+    folder = tmp_path / "pickled"
+    shutil.copytree(tiny_folders["bert"], folder)
+    (folder / "model.safetensors").unlink()
+    torch.save(tiny["bert"].network.state_dict(), folder / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="safetensors") as refused:
+        load(str(folder))
+    assert "\n" not in str(refused.value)
 
 
 # make check --------------------------------------------------------------------------------------------------------
@@ -294,13 +378,14 @@ def test_one_model_that_is_not_to_be_had_is_named_and_gives_status_one(played, c
 
 
 def test_cached_models_are_timed_and_a_bad_one_is_named(played, capsys, tiny_folders, monkeypatch):
-    prepared = played.cache / "microsoft___ms_marco" / "v2.1" / "0.0.0" / COMMIT
+    pins = load_profile("paper", NOTEBOOKS[0])["revisions"]
+    prepared = played.cache / "microsoft___ms_marco" / "v2.1" / "0.0.0" / pins["microsoft/ms_marco"]
     prepared.mkdir(parents=True)
     (prepared / "dataset_info.json").write_text("{}")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", played.cache)
     for name in PAPER:
         kind = "gpt2" if name in ("gpt2", "roberta-large") else "bert"  # no masked model
-        put_in_cache(played.cache, name, tiny_folders[kind])
+        put_in_cache(played.cache, name, tiny_folders[kind], commit=pins[name])
     status, lines = checked(capsys, "--profile", "paper")
     assert status == 1 and lines[-1].endswith(f"1 of {len(PAPER) + 1} not to be had: roberta-large")
     assert speed(lines, "bert-base-uncased") > 0

@@ -15,6 +15,7 @@ from PIL import Image
 
 from glauber_lib import models, paper
 from glauber_lib.chains import run_chains
+from glauber_lib.models import TabularModel
 from glauber_lib.paper import ROOT, Run, load_passages, load_profile
 
 PROFILES = tomllib.loads((ROOT / "notebooks" / "profiles.toml").read_text())
@@ -48,9 +49,11 @@ def test_an_unknown_profile_or_notebook_is_refused_with_the_accepted_ones():
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_every_profile_has_the_keys_and_types_of_the_default(profile):
-    kinds = lambda table: {k: kinds(v) if isinstance(v, dict) else type(v) for k, v in table.items()}  # noqa: E731
-    assert kinds(PROFILES[profile]) == kinds(PROFILES["mini"])
-    assert set(paper.NOTEBOOKS) == {k for k, v in PROFILES[profile].items() if isinstance(v, dict)}
+    kinds = lambda table: {k: type(v) for k, v in table.items()}  # noqa: E731
+    own, default = PROFILES[profile], PROFILES["mini"]
+    assert kinds(own) == kinds(default)
+    assert all(kinds(own[notebook]) == kinds(default[notebook]) for notebook in paper.NOTEBOOKS)
+    assert {k for k, v in own.items() if isinstance(v, dict)} == {*paper.NOTEBOOKS, "revisions", "remote_code"}
 
 
 def test_settings_are_the_profile_s_own_and_those_of_the_notebook_alone():
@@ -172,6 +175,47 @@ def test_an_interrupted_run_is_not_stored_as_the_result(root):
     with pytest.raises(KeyboardInterrupt):
         run.cached(lambda: dataclasses.replace(whole, complete=False))
     assert not list(root.glob("build/cache/*"))
+
+
+def interruptible(steps, *, checkpoint=None):
+    """Half the steps at a time, the first half given up."""
+    if checkpoint.exists():
+        return steps, int(checkpoint.read_text())
+    checkpoint.write_text(str(steps // 2))
+    raise KeyboardInterrupt
+
+
+def test_a_computation_that_can_be_resumed_is_given_a_file_in_the_cache(root):
+    run = Run("02_bounds", "smoke")
+    with pytest.raises(KeyboardInterrupt):
+        run.cached(interruptible, 10)
+    [file] = root.glob("build/cache/*")
+    assert run.cached(interruptible, 10) == (10, 5)
+    assert {path.suffix for path in root.glob("build/cache/*")} == {".npz", ".joblib"}
+    with pytest.raises(KeyboardInterrupt):
+        run.cached(interruptible, 20)  # another file
+    assert len(list(root.glob("build/cache/*.npz"))) == 2 and file.exists()
+
+
+def test_chains_interrupted_in_a_cached_call_go_on_where_they_were(root):
+    class Interrupted(TabularModel):
+        left = 30  # calls until Ctrl-C
+
+        def scores(self, states, sites):
+            Interrupted.left -= 1
+            if Interrupted.left == 0:
+                raise KeyboardInterrupt
+            return super().scores(states, sites)
+
+    table = np.random.default_rng(0).normal(size=(2, 3, 3))
+    run, model, options = Run("02_bounds", "smoke"), Interrupted(table), {"n_steps": 100, "seed": 1}
+    with pytest.raises(KeyboardInterrupt):
+        run.cached(run_chains, model, [[0, 0]], **options)
+    trace = run.cached(run_chains, model, [[0, 0]], **options)
+    whole = run_chains(TabularModel(table), [[0, 0]], **options)
+    assert np.array_equal(trace.step, whole.step) and np.array_equal(trace.new, whole.new)
+    assert trace.model_calls > whole.model_calls / 2 and trace.complete  # the calls of both
+    assert [path.suffix for path in root.glob("build/cache/*")] == [".joblib"]
 
 
 # Claims ------------------------------------------------------------------------------------------------------------
