@@ -1,8 +1,10 @@
 r"""Where the chain goes: sentence embeddings, semantic drift, topics and traps (paper §6.2, App. B, C)."""
 
 import functools
+import json
 import re
 import warnings
+from pathlib import Path
 
 import joblib
 import numpy as np
@@ -17,7 +19,7 @@ from transformers import AutoModelForSequenceClassification, pipeline
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 
 from glauber_lib.bounds import describe_trap
-from glauber_lib.hub import first_line, mirrored, place_to_load
+from glauber_lib.hub import fetch_folder, first_line, mirrored
 from glauber_lib.models import load_checkpoint, package_folder
 
 # What the zero-shot scorer compares a text with, one or more descriptions per label.
@@ -45,30 +47,35 @@ class Embedder:
     revision : str, optional
         Pinned revision of a hub model.
     remote_code : dict, optional
-        The model brings code of its own, which is to be run (with a warning): arguments for that code. Only at a
-        commit, so that it cannot change.
+        The model brings code of its own, which is to be run (with a warning): arguments for that code. From the hub
+        only at a commit, so that it cannot change.
 
     Raises
     ------
     ValueError
-        If there is no such model (see `hub.locate`), it has no safetensors weights, it needs code of its own that is
-        not allowed, or that code is not pinned.
+        If there is no such model (see `hub.locate`), weights of it are pickled, it needs code of its own that is not
+        allowed, or that code is not pinned.
     """
 
     def __init__(self, name="minilm", *, revision=None, remote_code=None):
         self.name = name
-        self.cache_key = ["Embedder", name, mirrored(name), revision]
-        folder = package_folder() if name == "minilm" else name
-        source, options = place_to_load(folder, f"no embedder {name!r}: neither 'minilm' nor a directory", revision)
-        options["model_kwargs"] = {"use_safetensors": True, **(remote_code or {})}  # no pickle is ever loaded
+        self.cache_key = ["Embedder", name, mirrored(name), revision, remote_code]
+        local = name == "minilm" or Path(mirrored(name)).is_dir()
+        if remote_code is not None and not local and not re.fullmatch("[0-9a-f]{40}", revision or ""):
+            raise ValueError(f"embedder {name!r} runs code of its own: pin it to a commit, got {revision!r}")
+        refusal = f"no embedder {name!r}: neither 'minilm' nor a directory"
+        folder = fetch_folder(package_folder() if name == "minilm" else name, refusal, revision)
         if remote_code is not None:
-            if not re.fullmatch("[0-9a-f]{40}", revision or ""):
-                raise ValueError(f"embedder {name!r} runs code of its own: pin it to a commit, got {revision!r}")
-            warnings.warn(f"{name!r} runs code that came with it, of commit {revision}", stacklevel=2)
-            options["trust_remote_code"] = True
+            if other := _code_elsewhere(folder):
+                raise ValueError(f"embedder {name!r} runs code of another repository, which nothing pins: {other}")
+            origin = "from a folder" if local else f"of commit {revision}"
+            warnings.warn(f"embedder {name!r} runs code that came with it, {origin}", stacklevel=2)
         try:
-            self.model = SentenceTransformer(source, **options)
-        except (OSError, ValueError, ImportError) as error:
+            self.model = SentenceTransformer(
+                str(folder), trust_remote_code=remote_code is not None, local_files_only=True,
+                model_kwargs={"use_safetensors": True, **(remote_code or {})},
+            )  # fmt: skip
+        except Exception as error:  # code of its own may raise anything
             raise ValueError(f"embedder {name!r} does not load: {first_line(error)}") from error
 
     def embed(self, texts):
@@ -77,6 +84,12 @@ class Embedder:
         index = {text: k for k, text in enumerate(distinct)}
         vectors = self.model.encode(distinct, batch_size=64, normalize_embeddings=True, show_progress_bar=False)
         return vectors[[index[text] for text in texts]]
+
+
+def _code_elsewhere(folder):
+    """Classes that a model's configuration takes from other repositories ("owner/name--file.Class")."""
+    configurations = [json.loads(path.read_text()) for path in folder.rglob("config.json")]
+    return [c for found in configurations for c in map(str, found.get("auto_map", {}).values()) if "--" in c]
 
 
 class TopicScorer:

@@ -10,7 +10,7 @@ import torch
 from tqdm.auto import tqdm
 
 from glauber_lib.chains import run_chains
-from glauber_lib.engine import check_temperature, parts
+from glauber_lib.engine import Checkpoint, Stored, check_temperature, parts
 
 # Influence ---------------------------------------------------------------------------------------------------------
 
@@ -88,7 +88,19 @@ def _replacements(model, contexts, site, count, rng):
     return np.concatenate([best, random + (random >= own[:, None])], axis=1)
 
 
-def measure_influence(model, contexts, replacements, temperatures, *, progress=None):
+@dataclass(frozen=True)
+class _Measured(Stored):
+    """Influence measured so far: of the first `n_steps` pairs of a context and a site."""
+
+    contexts: np.ndarray
+    replacements: np.ndarray
+    temperatures: np.ndarray
+    delta: np.ndarray  # context, j, replacement, i
+    tv: np.ndarray  # context, j, temperature, replacement, i
+    n_steps: int
+
+
+def measure_influence(model, contexts, replacements, temperatures, *, checkpoint=None, progress=None):
     """Influence of every site on every other, over given contexts and replacement tokens.
 
     Parameters
@@ -98,6 +110,8 @@ def measure_influence(model, contexts, replacements, temperatures, *, progress=N
     replacements : array_like, int[C, n, R]
         Tokens put at each site of each context in place of its own.
     temperatures : array_like, float[K]
+    checkpoint : str or Path, optional
+        A file for what is measured, written every five minutes: the same call with the same model goes on from there.
     progress : str, optional
         Title of a progress bar.
 
@@ -112,11 +126,17 @@ def measure_influence(model, contexts, replacements, temperatures, *, progress=N
     n_new = replacements.shape[2]
     # one place each for all numbers: many small arrays that outlive the large tensors between them keep the memory of
     # those from being used again
-    delta = np.zeros((n_contexts, n, n_new, n))  # context, j, replacement, i
-    tv = np.zeros((n_contexts, n, len(temperatures), n_new, n))
+    delta, tv = np.zeros((n_contexts, n, n_new, n)), np.zeros((n_contexts, n, len(temperatures), n_new, n))
     pairs = [(context, j) for context in range(n_contexts) for j in range(n)]
+    kept, same = Checkpoint(checkpoint, _Measured), (contexts, replacements, temperatures)
+    if found := kept.resume(len(pairs), contexts=contexts, replacements=replacements, temperatures=temperatures):
+        delta, tv = found.delta, found.tv
     at_once = max(1, 2**24 // (model.n_tokens * (n_new + 1)))  # sites of (R + 1, V) float64 at a time
-    for context, j in tqdm(pairs, desc=progress, disable=progress is None, leave=False):
+    start = found.n_steps if found else 0
+    bar = tqdm(pairs[start:], initial=start, total=len(pairs), desc=progress, disable=progress is None, leave=False)
+    for done, (context, j) in enumerate(bar, start):
+        if kept.due():
+            kept.write(_Measured(*same, delta, tv, done))
         changed = np.repeat(contexts[context][None], n_new + 1, axis=0)  # row 0 stays as it is
         changed[1:, j] = replacements[context, j]
         for others in parts(np.delete(np.arange(n), j), at_once):
@@ -495,11 +515,15 @@ def basin_escape_times(model, basin, temperature):
 def _time(model, start, inside, repeats, **options):
     until = lambda states: ~inside(states)  # noqa: E731
     trace = run_chains(model, np.tile(start, (repeats, 1)), until=until, **options)
+    if not trace.complete:
+        raise KeyboardInterrupt
     left = trace.stopped >= 0
     return pd.DataFrame({"exposure": np.where(left, trace.stopped, trace.n_steps), "left": left})
 
 
-def time_escapes(model, start, basin, temperature, *, repeats, n_steps, seed=0, holding="path"):
+def time_escapes(
+    model, start, basin, temperature, *, repeats, n_steps, seed=0, holding="path", checkpoint=None
+):
     """Observed times to leave a set of states, of independent chains from one of them.
 
     Parameters
@@ -515,6 +539,8 @@ def time_escapes(model, start, basin, temperature, *, repeats, n_steps, seed=0, 
     holding : {"path", "geometric"}
         See `run_chains`. Only ``"path"`` tests a prediction of the holding time of a single state: ``"geometric"``
         draws it from that very prediction.
+    checkpoint : str or Path, optional
+        See `run_chains`.
 
     Returns
     -------
@@ -523,21 +549,22 @@ def time_escapes(model, start, basin, temperature, *, repeats, n_steps, seed=0, 
     """
     members = {tuple(state) for state in np.asarray(basin).tolist()}
     inside = lambda states: np.array([tuple(state) in members for state in states.tolist()])  # noqa: E731
-    options = {"temperature": temperature, "n_steps": n_steps, "seed": seed, "holding": holding}
-    return _time(model, start, inside, repeats, **options)
+    options = {"n_steps": n_steps, "seed": seed, "holding": holding, "checkpoint": checkpoint}
+    return _time(model, start, inside, repeats, temperature=temperature, **options)
 
 
 def time_count_escapes(
-    model, start, token, floor, temperature, *, repeats, n_steps, max_moves=None, seed=0, holding="geometric"
-):
+    model, start, token, floor, temperature, *, repeats, n_steps, max_moves=None, seed=0, holding="geometric",
+    checkpoint=None,
+):  # fmt: skip
     """Observed times until at most `floor` sites hold `token`, of independent chains.
 
     Otherwise as `time_escapes`. The budget is of `n_steps`, and of `max_moves` of one chain, for basins in which chains
     move without end; what ends first censors all chains at the same step.
     """
     inside = lambda states: (states == token).sum(1) > floor  # noqa: E731
-    options = {"temperature": temperature, "n_steps": n_steps, "seed": seed, "holding": holding}
-    return _time(model, start, inside, repeats, max_moves=max_moves, **options)
+    options = {"n_steps": n_steps, "max_moves": max_moves, "seed": seed, "holding": holding, "checkpoint": checkpoint}
+    return _time(model, start, inside, repeats, temperature=temperature, **options)
 
 
 def poisson_interval(count):

@@ -112,10 +112,10 @@ class Trace(Stored):
 class _Chains:
     """The chains of one run on their way: states, what is known of their conditionals, moves."""
 
-    def __init__(self, conditionals, state, temperature, frozen, until, stopped, made, max_moves):
+    def __init__(self, conditionals, state, temperature, frozen, until, stopped, max_moves):
         self.conditionals, self.state, self.temperature = conditionals, state, temperature
         self.until, self.stopped = until, stopped
-        self.made, self.max_moves, self.end = made, max_moves, np.inf  # moves made; the step a limit of moves ends at
+        self.made, self.max_moves, self.end = np.zeros(len(state), np.int64), max_moves, np.inf  # where the limit ends
         self.free = ~frozen & (state != ABSENT)
         self.n_free = self.free.sum(1)
         self.order = np.argsort(~self.free, axis=1, kind="stable")  # row k: its free sites first
@@ -125,6 +125,12 @@ class _Chains:
         self.leave = np.where(self.free, np.nan, 0.0)  # probability that a step at the site is a move; nan: not known
         self.at_once = max(1, 2**24 // conditionals.model.n_tokens)  # rows of |V| float64 at a time
         self.moves = []  # arrays (5, .): step, chain, site, old, new
+
+    def count(self, trace, start):
+        """Take over the numbers of moves that `trace` made in `start` steps."""
+        self.made += np.bincount(trace.chain, minlength=len(self.made))
+        if self.max_moves is not None and (self.made >= self.max_moves).any():
+            self.end = start  # at the limit already
 
     def rest(self, rows, steps):
         """Chains that meet the condition after `steps` steps stay where they are."""
@@ -281,8 +287,8 @@ def run_chains(
     resume : Trace, optional
         A trace to go on from: `n_steps` more steps with its settings; `states` is then ignored. Give `until` again.
     checkpoint : str or Path, optional
-        A file for what is done, written every five minutes and on Ctrl-C: the same call goes on from there. Removed
-        when the run is complete.
+        A file for what is done, written every five minutes and at the end, also by Ctrl-C: the same call goes on from
+        there. Give `until` and `max_moves` again, and the same model: only its name is compared.
     progress : str, optional
         Title of a progress bar; none by default.
 
@@ -305,6 +311,8 @@ def run_chains(
     n_steps, seed = int(n_steps), int(seed)
     if not 0 <= n_steps <= 2**62:
         raise ValueError(f"n_steps must be >= 0 and at most 2**62, got {n_steps}")
+    if max_moves is not None and max_moves < 1:
+        raise ValueError(f"max_moves must be at least 1, got {max_moves}")
     if holding not in ("path", "geometric"):
         raise ValueError(f"holding must be 'path' or 'geometric', got {holding!r}")
     size, n = state.shape
@@ -325,8 +333,9 @@ def run_chains(
     initial, start = state.copy(), 0 if resume is None else resume.n_steps
     stopped = np.full(size, -1) if resume is None else resume.stopped.copy()
     conditionals = Conditionals(model, memory)
-    made = np.zeros(size, np.int64) if resume is None else np.bincount(resume.chain, minlength=size)
-    running = _Chains(conditionals, state, temperature, frozen, until, stopped, made, max_moves)
+    running = _Chains(conditionals, state, temperature, frozen, until, stopped, max_moves)
+    if resume is not None:
+        running.count(resume, start)
     running.rest(np.flatnonzero(stopped < 0), np.full((stopped < 0).sum(), start))
 
     def so_far(done):
@@ -346,12 +355,15 @@ def run_chains(
         return replace(trace, initial=resume.initial, model_calls=conditionals.calls + resume.model_calls, **joined)
 
     def go_on(done):
-        if kept.due():
+        ended = start + done >= running.end
+        if kept.due() and not ended:
             kept.write(so_far(done))
-        return start + done < running.end
+        return not ended
 
     options = {"seed": seed, "chains": chains, "start": start, "n_steps": target - start, "progress": progress}
-    if holding == "geometric":
+    if start in (target, running.end):
+        done = 0
+    elif holding == "geometric":
         entered = np.zeros(size, np.int64)
         if resume is not None:
             np.maximum.at(entered, resume.chain, resume.step + 1)
@@ -361,4 +373,4 @@ def run_chains(
         done = run_clocks(
             running.step, running.keep, running.order, running.n_free, at_once=at_once, go_on=go_on, **options
         )
-    return kept.end(so_far(done))
+    return kept.write(so_far(done))

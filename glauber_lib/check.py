@@ -50,7 +50,8 @@ def find_model(name, roles, settings):
         return Location("embedded", 0, "comes with the package")
     place, revision = locate(name, settings["revisions"].get(name)), settings["revisions"].get(name)
     runs_code = name in settings["remote_code"] and "embedder" in roles
-    code = f"; runs code that comes with it, of {revision or 'no pinned commit'}" if runs_code else ""
+    origin = "from that folder" if place.state == "directory" else f"of {revision or 'no pinned commit'}"
+    code = f"; runs code that comes with it, {origin}" if runs_code else ""
     return replace(place, detail=place.detail + code)
 
 

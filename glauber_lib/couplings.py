@@ -230,7 +230,7 @@ def coalesce(
         running.step, running.keep, np.tile(np.arange(n), (size, 1)), np.full(size, n), seed=seed, chains=pairs,
         start=start, n_steps=n_steps - start, at_once=max(1, 2**22 // model.n_tokens), progress=progress, go_on=go_on,
     )  # fmt: skip
-    return kept.end(so_far(done))
+    return kept.write(so_far(done))
 
 
 def _hamming(initial, moves, n_steps):

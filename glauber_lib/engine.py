@@ -16,7 +16,9 @@ differs from batch to batch: paths may part where a uniform lies within it of a 
 """
 
 import json
+import os
 import time
+import warnings
 from collections import OrderedDict
 from pathlib import Path
 
@@ -285,6 +287,12 @@ def run_clocks(update, keep, free, n_free, *, seed, chains, start, n_steps, at_o
     clock = np.full(len(chains), start)
     first_site = np.arange(len(chains))[:, None] * free.shape[1]
     bar = tqdm(total=n_steps, desc=progress, unit="step", disable=progress is None, leave=False)
+
+    def heard():
+        done = int(clock.min()) - start
+        bar.update(done - bar.n)
+        return go_on(done)
+
     try:
         for first in range(start, start + n_steps, block):
             if (keep == ALWAYS).all():  # every row is at rest for good
@@ -299,11 +307,10 @@ def run_clocks(update, keep, free, n_free, *, seed, chains, start, n_steps, at_o
                     seen = part * sites.shape[1] + at
                     update(part, sites.take(seen), draws.reshape(-1, 4)[seen, 1:], clock[part])
                     clock[part] += 1
-                done = int(clock.min()) - start
-                bar.update(done - bar.n)
-                if not go_on(done):
-                    return done
-            bar.update(clock.min() - start - bar.n)  # blocks without an event
+                if not heard():
+                    return int(clock.min()) - start
+            if not heard():  # blocks without an event
+                break
     except KeyboardInterrupt:
         bar.write(f"interrupted after {clock.min() - start} of {n_steps} steps: what was done by then is returned")
     finally:
@@ -342,6 +349,8 @@ class Stored:
         settings = {k: v for k, v in fields.items() if k not in arrays}
         with Path(path).open("wb") as file:
             np.savez_compressed(file, settings=json.dumps(settings), **arrays)
+            file.flush()
+            os.fsync(file.fileno())
 
     @classmethod
     def load(cls, path):
@@ -352,7 +361,7 @@ class Stored:
 
 
 class Checkpoint:
-    """Where a run on its way is written every `CHECKPOINT` seconds and on Ctrl-C, to go on from.
+    """Where a run is written every `CHECKPOINT` seconds and at its end, also by Ctrl-C, to go on from.
 
     Parameters
     ----------
@@ -366,7 +375,7 @@ class Checkpoint:
         self.path, self.kind, self.last = path and Path(path), kind, time.monotonic()
 
     def resume(self, n_steps, **same):
-        """What an interrupted run left, or None.
+        """What an earlier run left, or None; with a warning where that cannot be read.
 
         Raises
         ------
@@ -375,7 +384,11 @@ class Checkpoint:
         """
         if self.path is None or not self.path.exists():
             return None
-        found = self.kind.load(self.path)
+        try:
+            found = self.kind.load(self.path)
+        except Exception as error:  # a file cut short may raise anything
+            warnings.warn(f"checkpoint {str(self.path)!r} cannot be read ({error!r:.80}): begins anew", stacklevel=3)
+            return None
         other = [k for k, value in same.items() if not np.array_equal(getattr(found, k), value)]
         other += ["n_steps"] * (found.n_steps > n_steps)
         if other:
@@ -387,17 +400,10 @@ class Checkpoint:
         return self.path is not None and time.monotonic() - self.last > CHECKPOINT
 
     def write(self, result):
-        """Replace what is there, at once."""
+        """Put `result`, which is returned, in the place of what is there, at once."""
         if self.path is not None:
-            partial = self.path.with_name(self.path.name + ".partial")
+            partial = self.path.with_name(f"{self.path.name}.{os.getpid()}")
             result.save(partial)
             partial.replace(self.path)
             self.last = time.monotonic()
-
-    def end(self, result):
-        """Keep what is incomplete; nothing is left of a run that is complete."""
-        if not result.complete:
-            self.write(result)
-        elif self.path is not None:
-            self.path.unlink(missing_ok=True)
         return result

@@ -11,7 +11,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from threading import Thread
 
-from huggingface_hub import HfApi, constants, try_to_load_from_cache
+from huggingface_hub import HfApi, constants, snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import (
     GatedRepoError,
     HFValidationError,
@@ -23,6 +23,10 @@ from huggingface_hub.errors import (
 LOCAL = ("embedded", "directory", "cached")
 STATES = (*LOCAL, "on the hub", "unreachable", "not found", "gated")
 PATIENCE = 5.0  # seconds for all that is asked about one model
+
+# What is never downloaded: pickles, and weights for other libraries.
+UNWANTED = ["*.bin", "*.ckpt", "*.h5", "*.joblib", "*.msgpack", "*.onnx", "*.ot", "*.pickle", "*.pkl", "*.pt", "*.pth"]
+UNWANTED += ["onnx/*", "openvino/*"]
 
 # What a tokenizer is made of: any one of these (vocab.json comes with merges.txt).
 TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "spm.model")
@@ -106,6 +110,22 @@ def place_to_load(name, refusal, revision=None):
         raise ValueError(f"{refusal}; {place.detail}")
     options = {"local_files_only": True} if place.state == "cached" else {}
     return str(mirrored(name)), options if place.state == "directory" else {**options, "revision": revision}
+
+
+def fetch_folder(name, refusal, revision=None):
+    """The folder of a model as a whole, downloaded if need be, without anything pickled.
+
+    Raises
+    ------
+    ValueError
+        As `place_to_load`, and if a part of it has weights as a pickle alone.
+    """
+    source, options = place_to_load(name, refusal, revision)
+    folder = source if Path(source).is_dir() else snapshot_download(source, ignore_patterns=UNWANTED, **options)
+    for pickled in Path(folder).rglob("pytorch_model*.bin"):
+        if not any(pickled.parent.glob("*.safetensors")):
+            raise ValueError(f"{refusal} that loads: {pickled.relative_to(folder)} is a pickle, without safetensors")
+    return Path(folder)
 
 
 def locate_passages(source, revision=None):

@@ -535,6 +535,7 @@ def load_checkpoint(auto, name, refusal, revision=None):
         If it cannot be had or loaded, or its checkpoint lacks weights, which would be random numbers.
     """
     source, place = place_to_load(name, refusal, revision)
+    place["trust_remote_code"] = False  # by default transformers asks whoever sits there
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()
     try:

@@ -107,6 +107,9 @@ def _marco_passages(name, count, seed, revision):
     """A fixed sample of the distinct passages of MS MARCO's validation split."""
     import datasets  # seconds to import, for this alone
 
+    place = hub.locate_passages(name, revision)  # offline, the library would take any revision that it has
+    if not place.found:
+        raise ValueError(f"no dataset {name!r} on disk, in the cache or on the hub: {place.detail}")
     try:
         config = None if Path(name).exists() else "v2.1"
         queries = datasets.load_dataset(name, config, split="validation", revision=revision)
@@ -237,6 +240,7 @@ class Run:
             partial = path.with_suffix(f".{os.getpid()}")
             joblib.dump(result, partial)
             partial.replace(path)
+            path.with_suffix(".npz").unlink(missing_ok=True)  # only now: the result is kept
         return result
 
     def claim(

@@ -46,7 +46,7 @@ from glauber_lib.incompatibility import (
     rank_correlation,
     sample_rectangles,
 )
-from glauber_lib.models import load_model
+from glauber_lib.models import CausalLM
 from glauber_lib.paper import Run
 from glauber_lib.plotting import COLORS, binned_means, reference_line, value_ticks
 
@@ -102,7 +102,7 @@ parameters[control.name] = control.network.num_parameters() / 1e6
 
 # %%
 frequent = np.argsort(-np.bincount(states.ravel(), minlength=control.n_tokens), kind="stable")[: run["control_tokens"]]
-listed = load_model(run["control"], causal=True, vocabulary=control.vocabulary[frequent])
+listed = CausalLM(control.network, control.tokenizer, name=control.name, vocabulary=control.vocabulary[frequent])
 states = np.random.default_rng(run.seed).integers(
     listed.n_tokens, size=(run["control_conditionals"], run["control_sites"])
 )

@@ -24,23 +24,29 @@ import os
 import subprocess
 import sys
 
-REPOSITORY = "{repository}"
-FOLDER = "glauber-mlm"
-if not os.path.isdir(FOLDER):
-    subprocess.run(["git", "clone", "--quiet", "--depth", "1", REPOSITORY, FOLDER], check=True)
-os.chdir(FOLDER)
+REPOSITORY, FOLDER = "{repository}", "glauber-mlm"
+if not os.path.isdir("glauber_lib"):  # not there yet: the first time
+    if not os.path.isdir(FOLDER):
+        subprocess.run(["git", "clone", "--quiet", "--depth", "1", REPOSITORY, FOLDER], check=True)
+    os.chdir(FOLDER)
 subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "-e", "."], check=True)"""
 
 KEEP = """\
-if "google.colab" in sys.modules and not os.path.exists("build/cache"):
+if "google.colab" in sys.modules:
     from google.colab import drive
 
     drive.mount("/content/drive")
     os.makedirs("/content/drive/MyDrive/glauber-cache", exist_ok=True)
     os.makedirs("build", exist_ok=True)
-    os.symlink("/content/drive/MyDrive/glauber-cache", "build/cache")"""
+    if not os.path.lexists("build/cache"):
+        os.symlink("/content/drive/MyDrive/glauber-cache", "build/cache")"""
 
-RUN = "!{python} -m glauber_lib.{module} --profile {{PROFILE}}"
+CHECK = """\
+answer = subprocess.run([sys.executable, "-m", "glauber_lib.check", "--profile", PROFILE], capture_output=True, text=True)
+print(answer.stdout, answer.stderr)
+answer.check_returncode()"""
+
+RUN = "!{sys.executable} -m glauber_lib.paper --profile {PROFILE}"
 
 SHOW = """\
 from pathlib import Path
@@ -60,8 +66,8 @@ def colab_notebook(repository):
         new_code_cell(KEEP),
         new_markdown_cell("`mini` needs no downloads, `paper` is the published models at the published scale."),
         new_code_cell('PROFILE = "paper"'),
-        new_code_cell(RUN.format(python="{sys.executable}", module="check")),
-        new_code_cell(RUN.format(python="{sys.executable}", module="paper")),
+        new_code_cell(CHECK),
+        new_code_cell(RUN),
         new_code_cell(SHOW),
     ]
     for k, cell in enumerate(cells):

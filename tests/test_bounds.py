@@ -7,8 +7,9 @@ import scipy.stats
 from conftest import codes, fit, random_ising, random_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_chains import Watched
 
-from glauber_lib import exact
+from glauber_lib import engine, exact
 from glauber_lib.bounds import (
     basin_escape_times,
     birth_death_time,
@@ -493,3 +494,36 @@ def test_a_count_of_independent_sites_is_a_birth_death_chain(holding):
     timed = time_count_escapes(model, np.zeros(n, int), 0, floor, 1.0, **options)
     assert timed.left.all()
     assert abs(timed.exposure.mean() - expected) < 4 * timed.exposure.std() / np.sqrt(500)
+
+
+# Interruption ------------------------------------------------------------------------------------------------------
+
+
+def test_influence_that_was_interrupted_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "CHECKPOINT", 0.0)
+    model, file = random_table(4, 3), tmp_path / "influence.npz"
+    contexts, tokens = np.array([[0, 1, 2, 0], [1, 1, 0, 2]]), np.tile([1, 2], (2, 4, 1))
+    tokens[contexts == 1] = [0, 2]
+    tokens[contexts == 2] = [0, 1]
+    arguments = (contexts, tokens, [0.5, 2.0])
+    whole = measure_influence(model, *arguments)
+    with pytest.raises(KeyboardInterrupt):
+        measure_influence(Watched(model, at=6), *arguments, checkpoint=file)
+    watched = Watched(model)
+    again = measure_influence(watched, *arguments, checkpoint=file)
+    assert 0 < watched.calls < 8  # a call for each pair of a context and a site
+    assert np.array_equal(again.by_context, whole.by_context) and again.points.equals(whole.points)
+    assert np.array_equal(again.oscillation, whole.oscillation)
+    with pytest.raises(ValueError, match=r"is of another run \(temperatures\)"):
+        measure_influence(model, contexts, tokens, [0.5], checkpoint=file)
+
+
+@pytest.mark.parametrize("holding", ["path", "geometric"])
+def test_timed_escapes_that_were_interrupted_give_no_result_and_go_on(holding, tmp_path):
+    model, file = random_table(3, 3), tmp_path / "escapes.npz"
+    options = {"repeats": 6, "n_steps": 60, "holding": holding}
+    whole = time_count_escapes(model, np.zeros(3, int), 0, 0, 1.0, **options)
+    with pytest.raises(KeyboardInterrupt):
+        time_count_escapes(Watched(model, at=7), np.zeros(3, int), 0, 0, 1.0, checkpoint=file, **options)
+    again = time_count_escapes(model, np.zeros(3, int), 0, 0, 1.0, checkpoint=file, **options)
+    assert again.equals(whole) and whole.left.any()

@@ -353,6 +353,7 @@ def test_zero_steps_leave_the_initial_states():
         ({"frozen": [True, True]}, "every chain needs a free site"),
         ({"frozen": [[False, True], [True, True]]}, "all are frozen in chain 1"),
         ({"n_steps": -1}, "n_steps must be >= 0"),
+        ({"max_moves": 0}, "max_moves must be at least 1, got 0"),
     ],
 )
 def test_bad_input_is_refused_before_any_model_call(options, message):
@@ -416,7 +417,28 @@ def test_a_run_that_died_goes_on_from_its_checkpoint_on_the_same_path(call, hold
     again = run_chains(watched, states, checkpoint=file, **options)
     assert moves_of(again) == moves_of(whole) and again.complete and again.n_steps == 400
     assert again.model_calls >= watched.calls and np.array_equal(again.final, whole.final)
-    assert not list(tmp_path.iterdir())  # nothing is left of a complete run
+    returned = run_chains(Watched(model, at=1, error=RuntimeError), states, checkpoint=file, **options)
+    assert moves_of(returned) == moves_of(whole) and returned.complete  # no model is asked
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("content", [b"", b"something else", "cut short"])
+def test_a_checkpoint_that_cannot_be_read_is_said_in_a_line_and_begun_anew(content, tmp_path):
+    model, file = random_table(2, 3), tmp_path / "chains.npz"
+    whole = run_chains(model, [[0, 0]], n_steps=50, checkpoint=file)
+    file.write_bytes(file.read_bytes()[:300] if content == "cut short" else content)
+    with pytest.warns(UserWarning, match=r"cannot be read .*: begins anew") as said:
+        again = run_chains(model, [[0, 0]], n_steps=50, checkpoint=file)
+    assert moves_of(again) == moves_of(whole) and "\n" not in str(said[0].message)
+
+
+def test_a_chain_in_which_nothing_happens_is_written_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "CHECKPOINT", 0.0)
+    stuck = TabularModel(np.array([[[0.0, 0.0], [-200.0, -200.0]], [[0.0, -200.0]] * 2]))
+    written, write = [], engine.Checkpoint.write
+    monkeypatch.setattr(engine.Checkpoint, "write", lambda self, r: written.append(r.n_steps) or write(self, r))
+    trace = run_chains(stuck, [[0, 0]], n_steps=50_000, checkpoint=tmp_path / "chains.npz")
+    assert len(trace.step) == 0 and 10 < len(written) < 20 and max(np.diff(written)) <= 4096 and written[-1] == 50_000
 
 
 def test_a_checkpoint_of_a_resumed_run_with_a_condition_holds_all_of_it(tmp_path):
@@ -456,6 +478,9 @@ def test_a_budget_of_moves_ends_a_run_when_the_first_chain_has_made_them(holding
     half = run_chains(model, states, n_steps=part.n_steps // 2, holding=holding)
     again = run_chains(model, None, n_steps=500, resume=half, max_moves=40)
     assert again.n_steps == part.n_steps and moves_of(again) == moves_of(part)
+    for ended in (part, again):  # at the limit there is nothing to go on with
+        same = run_chains(Watched(model, at=1, error=RuntimeError), None, n_steps=500, resume=ended, max_moves=40)
+        assert same.n_steps == part.n_steps and moves_of(same) == moves_of(part) and same.complete
     enough = run_chains(model, states, n_steps=500, holding=holding, max_moves=501)
     assert moves_of(enough) == moves_of(whole) and enough.n_steps == 500
 

@@ -14,9 +14,10 @@ import transformers
 from conftest import SIZES, TEXTS, save_classifier, save_tiny
 from sentence_transformers import SentenceTransformer
 
+from glauber_lib import hub
 from glauber_lib.basins import choose_seeds, load_sentiment
 from glauber_lib.models import load_model
-from glauber_lib.paper import NOTEBOOKS, ROOT, load_passages, load_profile
+from glauber_lib.paper import NOTEBOOKS, ROOT, Run, load_passages, load_profile
 
 KINDS = {  # what each published name is a model of
     "bert-base-uncased": "bert",
@@ -118,6 +119,23 @@ def test_a_dataset_gives_a_fixed_sample_of_its_distinct_passages(mirror):
     assert frame.equals(load_passages(folder, count=50, seed=3))
     assert not frame.equals(load_passages(folder, count=50, seed=4))
     assert len(load_passages(folder)) == len(TEXTS)  # the short ones are left out
+
+
+def test_the_profile_s_dataset_is_asked_for_at_its_pinned_revision(monkeypatch):
+    asked = []
+
+    def load_dataset(name, config, **options):
+        asked.append((name, config, options["split"], options["revision"]))
+        return {"passages": [{"passage_text": TEXTS[:5]}]}
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    run = Run("01_incompatibility", "paper")
+    with pytest.raises(ValueError, match="not in the cache, and HF_HUB_OFFLINE is set"):
+        run.passages()  # offline, the library would take any revision it has
+    monkeypatch.setattr(hub, "locate_passages", lambda name, revision: hub.Location("cached", 0, revision))
+    frame = run.passages()
+    pin = run["revisions"]["microsoft/ms_marco"]
+    assert len(frame) == 5 and asked == [("microsoft/ms_marco", "v2.1", "validation", pin)]
 
 
 def test_a_file_of_passages_takes_the_dataset_s_place(tmp_path):

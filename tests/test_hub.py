@@ -18,7 +18,9 @@ import pytest
 import torch
 from conftest import TEXTS, save_classifier
 from huggingface_hub import constants
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Dense
 
 from glauber_lib import check, hub
 from glauber_lib.basins import Embedder, PipelineTopicScorer, load_sentiment
@@ -93,10 +95,12 @@ def put_in_cache(cache, name, folder, *, without=(), commit=COMMIT):
     for path in (snapshot, blobs, repository / "refs"):
         path.mkdir(parents=True)
     (repository / "refs" / "main").write_text(commit)
-    for k, path in enumerate(sorted(folder.iterdir())):
+    for k, path in enumerate(path for path in sorted(folder.rglob("*")) if path.is_file()):
         if path.name not in without:
+            link = snapshot / path.relative_to(folder)
+            link.parent.mkdir(parents=True, exist_ok=True)
             (blobs / str(k)).write_bytes(path.read_bytes())
-            (snapshot / path.name).symlink_to(f"../../blobs/{k}")
+            link.symlink_to(blobs / str(k))
     return snapshot
 
 
@@ -290,16 +294,65 @@ def save_with_code(folder, tiny_folder):
     return folder
 
 
-def test_an_embedder_s_own_code_runs_only_where_it_is_allowed_and_pinned_and_says_so(tiny_folders, tmp_path):
+def test_an_embedder_s_own_code_runs_only_where_it_is_allowed_and_pinned_and_says_so(played, tiny_folders, tmp_path):
     folder = save_with_code(tmp_path / "embedder", tiny_folders["bert"])
-    with pytest.raises(ValueError, match=r"does not load: .*not part of Sentence Transformers"):
-        Embedder(folder)
+    put_in_cache(played.cache, "org/embedder", folder)
+    for name, options in ((folder, {}), ("org/embedder", {"revision": COMMIT})):
+        with pytest.raises(ValueError, match=r"does not load: .*not part of Sentence Transformers"):
+            Embedder(name, **options)
     for revision in (None, "main", COMMIT[:12]):
         with pytest.raises(ValueError, match=rf"runs code of its own: pin it to a commit, got {revision!r}"):
-            Embedder(folder, revision=revision, remote_code={})
-    with pytest.warns(UserWarning, match=f"runs code that came with it, of commit {COMMIT}"):
-        embedder = Embedder(folder, revision=COMMIT, remote_code={})
-    assert type(embedder.model[0]).__name__ == "Custom" and embedder.embed(TEXTS[:2]).shape == (2, 32)
+            Embedder("org/embedder", revision=revision, remote_code={})
+    for name, origin in ((folder, "from a folder"), ("org/embedder", f"of commit {COMMIT}")):
+        with pytest.warns(UserWarning, match=f"runs code that came with it, {origin}"):
+            embedder = Embedder(name, revision=COMMIT, remote_code={})
+        assert type(embedder.model[0]).__name__ == "Custom" and embedder.embed(TEXTS[:2]).shape == (2, 32)
+    assert played.asked == []
+
+
+def test_code_of_another_repository_is_refused_even_where_own_code_may_run(tiny_folders, tmp_path):
+    folder = save_with_code(tmp_path / "embedder", tiny_folders["bert"])
+    settings = json.loads((folder / "config.json").read_text())
+    settings["auto_map"] = {"AutoModel": "other/repository--modeling.Model"}
+    (folder / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(ValueError, match=r"code of another repository, which nothing pins: .*other/repository--"):
+        Embedder(folder, remote_code={})
+
+
+def test_what_an_embedder_s_code_is_told_is_part_of_the_key_of_cached_results(tiny_folders, tmp_path):
+    folder = save_with_code(tmp_path / "embedder", tiny_folders["bert"])
+    with pytest.warns(UserWarning, match="runs code"):
+        keys = [Embedder(folder, remote_code=told).cache_key for told in ({}, {"attn_implementation": "eager"})]
+    assert keys[0] != keys[1]
+
+
+@pytest.mark.parametrize("load", [load_model, PipelineTopicScorer, load_sentiment, Embedder])
+def test_nobody_is_asked_whether_code_of_a_checkpoint_may_run(load, tiny_folders, tmp_path, monkeypatch):
+    folder = tmp_path / "custom"
+    shutil.copytree(tiny_folders["bert"], folder)
+    settings = json.loads((folder / "config.json").read_text())
+    names = ("AutoConfig", "AutoModel", "AutoModelForMaskedLM", "AutoModelForSequenceClassification")
+    settings |= {"model_type": "custom", "auto_map": {name: "evil.Evil" for name in names}}
+    (folder / "config.json").write_text(json.dumps(settings))
+    (folder / "evil.py").write_text("raise SystemExit('code of the checkpoint ran')")
+    asked = []
+    monkeypatch.setattr("builtins.input", lambda *text: asked.append(text) or "y")
+    with pytest.raises(ValueError, match="contains custom code which must be executed") as refused:
+        load(str(folder))
+    assert asked == [] and "\n" not in str(refused.value)
+
+
+def test_a_pickle_in_any_part_of_an_embedder_is_refused(tiny_folders, tmp_path):
+    folder = tmp_path / "embedder"
+    whole = SentenceTransformer(str(tiny_folders["bert"]))
+    whole.append(Dense(32, 8))
+    whole.save(str(folder))
+    assert Embedder(folder).embed(TEXTS[:2]).shape == (2, 8)
+    [part] = [path.parent for path in folder.rglob("model.safetensors") if "Dense" in path.parent.name]
+    torch.save(load_file(part / "model.safetensors"), part / "pytorch_model.bin")
+    (part / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match=rf"{part.name}/pytorch_model.bin is a pickle, without safetensors"):
+        Embedder(folder)
 
 
 def test_check_says_whose_code_would_run(played, capsys, monkeypatch):

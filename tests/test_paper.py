@@ -14,7 +14,7 @@ from conftest import random_table
 from PIL import Image
 
 from glauber_lib import models, paper
-from glauber_lib.chains import run_chains
+from glauber_lib.chains import Trace, run_chains
 from glauber_lib.models import TabularModel
 from glauber_lib.paper import ROOT, Run, load_passages, load_profile
 
@@ -191,10 +191,21 @@ def test_a_computation_that_can_be_resumed_is_given_a_file_in_the_cache(root):
         run.cached(interruptible, 10)
     [file] = root.glob("build/cache/*")
     assert run.cached(interruptible, 10) == (10, 5)
-    assert {path.suffix for path in root.glob("build/cache/*")} == {".npz", ".joblib"}
+    assert [path.suffix for path in root.glob("build/cache/*")] == [".joblib"]  # the result is kept, and that is all
     with pytest.raises(KeyboardInterrupt):
         run.cached(interruptible, 20)  # another file
-    assert len(list(root.glob("build/cache/*.npz"))) == 2 and file.exists()
+    [other] = root.glob("build/cache/*.npz")
+    assert other != file
+
+
+def test_where_a_result_cannot_be_stored_what_was_done_is_not_lost(root, monkeypatch):
+    run, options = Run("02_bounds", "smoke"), {"n_steps": 100, "seed": 1}
+    model = TabularModel(np.random.default_rng(0).normal(size=(2, 3, 3)))
+    monkeypatch.setattr(paper.joblib, "dump", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space left"):
+        run.cached(run_chains, model, [[0, 0]], **options)
+    [file] = root.glob("build/cache/*.npz")
+    assert Trace.load(file).n_steps == 100
 
 
 def test_chains_interrupted_in_a_cached_call_go_on_where_they_were(root):
