@@ -115,7 +115,8 @@ class _Chains:
     def __init__(self, conditionals, state, temperature, frozen, until, stopped, max_moves):
         self.conditionals, self.state, self.temperature = conditionals, state, temperature
         self.until, self.stopped = until, stopped
-        self.made, self.max_moves, self.end = np.zeros(len(state), np.int64), max_moves, np.inf  # where the limit ends
+        self.made, self.max_moves = np.zeros(len(state), np.int64), max_moves
+        self.end = np.inf  # the step at which the limit of moves ends the run
         self.free = ~frozen & (state != ABSENT)
         self.n_free = self.free.sum(1)
         self.order = np.argsort(~self.free, axis=1, kind="stable")  # row k: its free sites first
