@@ -205,12 +205,13 @@ run.claim(
 
 # %%
 figure, axes = plt.subplots(1, len(masked), figsize=(4.6 * len(masked), 3.4), sharex=True, sharey=True, squeeze=False)
+short = {name: name.split("/")[-1] for name in masked}  # of answerdotai/ModernBERT-base what fits a title
 bins = np.linspace(0, np.quantile(np.concatenate([results[k].delta for k in masked]), 0.99), 31)
 for axis, name, color in zip(axes[0], masked, COLORS, strict=False):
     delta = results[name].delta
     axis.hist(np.clip(delta, None, bins[-1]), bins=bins, color=color, alpha=0.8)
     reference_line(axis, delta.mean(), f"mean {delta.mean():.2f}", vertical=True, color="black")
-    axis.set_title(f"{name}  (n = {len(delta)})")
+    axis.set_title(f"{short[name]}  (n = {len(delta)})")
     axis.set_xlabel("Δ (nats); last bar: all larger")
 axes[0, 0].set_ylabel("rectangles")
 figure.suptitle(
@@ -233,7 +234,7 @@ for axis, name, color in zip(axes[0], masked, COLORS, strict=False):
     axis.scatter(frame.influence, frame.delta, s=9, alpha=0.45, color=color, linewidth=0)
     binned_means(axis, frame.influence, frame.delta)
     axis.set_title(
-        f"{name}, n = {len(frame)}: Spearman ρ = {rho:.2f} [{interval[0]:.2f}, {interval[1]:.2f}]", fontsize=9
+        f"{short[name]}, n = {len(frame)}\nSpearman ρ = {rho:.2f} [{interval[0]:.2f}, {interval[1]:.2f}]", fontsize=10
     )
     axis.set_xlabel("influence of the pair (total variation)")
     axis.set_yscale("symlog", linthresh=0.1)
@@ -287,7 +288,7 @@ for axis, name in zip(axes[0], masked, strict=True):
     axis.set_ylim(-reach, reach)
     axis.set_box_aspect(1)
     axis.set_title(
-        f"{name} (n = {len(frame)}): Spearman ρ = {readings[name]:.2f},\nopposite signs in {opposite[name].mean():.0%}",
+        f"{short[name]}, n = {len(frame)}\nSpearman ρ = {readings[name]:.2f}, opposite signs in {opposite[name].mean():.0%}",
         fontsize=10,
     )
     axis.set_xlabel("$I_{ij}$, read at site i (nats)")
@@ -364,7 +365,7 @@ axes[1].set_yscale("log")
 plain_ticks(axes[1].yaxis)
 axes[0].set_ylim(0, None)
 axes[2].set_ylim(0, 1.04)
-figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=len(masked) + 1)
+figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=min(len(masked) + 1, 3))
 figure.suptitle(
     "Incompatibility by distance and by size of the cross-ratio (up to six groups of about equal size, 95% bars)",
     fontsize=11,
