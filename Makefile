@@ -36,7 +36,7 @@ bench: .venv/installed  ## how fast the engine is here, into build/bench.json an
 	$(PY) scripts/bench.py
 
 gpu: .venv/installed  ## on a machine with a GPU: its tests, the mini profile, speed by model shape, times predicted for PROFILE=paper
-	PYTHONPATH=scripts $(PY) scripts/gpu.py
+	$(PY) scripts/gpu.py
 
 colab: .venv/installed  ## colab.ipynb and its badge (REPOSITORY=https://github.com/owner/name)
 	$(PY) scripts/colab.py --repository $(REPOSITORY)

@@ -128,15 +128,16 @@ def measure_influence(model, contexts, replacements, temperatures, *, checkpoint
     # those from being used again
     delta, tv = np.zeros((n_contexts, n, n_new, n)), np.zeros((n_contexts, n, len(temperatures), n_new, n))
     pairs = [(context, j) for context in range(n_contexts) for j in range(n)]
-    kept, same = Checkpoint(checkpoint, _Measured), (contexts, replacements, temperatures)
-    if found := kept.resume(len(pairs), contexts=contexts, replacements=replacements, temperatures=temperatures):
+    kept = Checkpoint(checkpoint, _Measured)
+    same = {"contexts": contexts, "replacements": replacements, "temperatures": temperatures}
+    if found := kept.resume(len(pairs), **same):
         delta, tv = found.delta, found.tv
     at_once = max(1, 2**24 // (model.n_tokens * (n_new + 1)))  # sites of (R + 1, V) float64 at a time
     start = found.n_steps if found else 0
     bar = tqdm(pairs[start:], initial=start, total=len(pairs), desc=progress, disable=progress is None, leave=False)
     for done, (context, j) in enumerate(bar, start):
         if kept.due():
-            kept.write(_Measured(*same, delta, tv, done))
+            kept.write(_Measured(**same, delta=delta, tv=tv, n_steps=done))
         changed = np.repeat(contexts[context][None], n_new + 1, axis=0)  # row 0 stays as it is
         changed[1:, j] = replacements[context, j]
         for others in parts(np.delete(np.arange(n), j), at_once):
@@ -521,9 +522,7 @@ def _time(model, start, inside, repeats, **options):
     return pd.DataFrame({"exposure": np.where(left, trace.stopped, trace.n_steps), "left": left})
 
 
-def time_escapes(
-    model, start, basin, temperature, *, repeats, n_steps, seed=0, holding="path", checkpoint=None
-):
+def time_escapes(model, start, basin, temperature, *, repeats, n_steps, seed=0, holding="path", checkpoint=None):
     """Observed times to leave a set of states, of independent chains from one of them.
 
     Parameters

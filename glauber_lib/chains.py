@@ -6,7 +6,7 @@ r"""Glauber dynamics: choose a free site uniformly, resample its token from the 
 escape times far beyond what can be run step by step, jumping from move to move (`_Chains.jump`).
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -23,6 +23,7 @@ from glauber_lib.engine import (
     check_states,
     check_temperature,
     inverse_cdf,
+    moves_before,
     parts,
     replay,
     run_clocks,
@@ -127,9 +128,9 @@ class _Chains:
         self.at_once = max(1, 2**24 // conditionals.model.n_tokens)  # rows of |V| float64 at a time
         self.moves = []  # arrays (5, .): step, chain, site, old, new
 
-    def count(self, trace, start):
-        """Take over the numbers of moves that `trace` made in `start` steps."""
-        self.made += np.bincount(trace.chain, minlength=len(self.made))
+    def count(self, rows, start):
+        """Take over the moves that `rows` made, each time they are named, in `start` steps before."""
+        self.made += np.bincount(rows, minlength=len(self.made))
         if self.max_moves is not None and (self.made >= self.max_moves).any():
             self.end = start  # at the limit already
 
@@ -327,33 +328,27 @@ def run_chains(
 
     target = n_steps + (0 if resume is None else resume.n_steps)
     kept = Checkpoint(checkpoint, Trace)
-    settings = {"temperature": temperature, "seed": seed, "chains": chains, "frozen": frozen, "holding": holding}
-    settings |= {"model": getattr(model, "name", ""), "initial": state if resume is None else resume.initial}
-    if found := kept.resume(target, **settings):
+    same = {"initial": state.copy() if resume is None else resume.initial, "temperature": temperature, "seed": seed,
+            "chains": chains, "frozen": frozen, "holding": holding, "model": getattr(model, "name", "")}  # fmt: skip
+    if found := kept.resume(target, **same):
         resume, state = found, found.final.copy()
-    initial, start = state.copy(), 0 if resume is None else resume.n_steps
-    stopped = np.full(size, -1) if resume is None else resume.stopped.copy()
+    start, calls, stopped, before = 0, 0, np.full(size, -1), np.zeros((5, 0), dtype=np.int64)
+    if resume is not None:
+        start, calls, stopped = resume.n_steps, resume.model_calls, resume.stopped.copy()
+        before = np.stack([resume.step, resume.chain, resume.site, resume.old, resume.new])
     conditionals = Conditionals(model, memory)
     running = _Chains(conditionals, state, temperature, frozen, until, stopped, max_moves)
-    if resume is not None:
-        running.count(resume, start)
+    running.count(before[1], start)
     running.rest(np.flatnonzero(stopped < 0), np.full((stopped < 0).sum(), start))
 
     def so_far(done):
         end = min(start + done, running.end)
-        columns = np.concatenate([np.zeros((5, 0), dtype=np.int64), *running.moves], axis=1)
-        columns = columns[:, columns[0] < end]
-        columns = columns[:, np.lexsort(columns[:2][::-1])]
-        trace = Trace(
-            initial, *columns, end, temperature, seed, chains, frozen, np.where(stopped > end, -1, stopped), holding,
-            model=getattr(model, "name", ""), model_calls=conditionals.calls, complete=end in (target, running.end),
+        step, chain, site, old, new = moves_before(end, [before, *running.moves])
+        return Trace(
+            **same, step=step, chain=chain, site=site, old=old, new=new, n_steps=end,
+            stopped=np.where(stopped > end, -1, stopped), model_calls=calls + conditionals.calls,
+            complete=end in (target, running.end),
         )  # fmt: skip
-        if resume is None:
-            return trace
-        joined = {
-            k: np.concatenate([getattr(resume, k), getattr(trace, k)]) for k in ("step", "chain", "site", "old", "new")
-        }
-        return replace(trace, initial=resume.initial, model_calls=conditionals.calls + resume.model_calls, **joined)
 
     def go_on(done):
         ended = start + done >= running.end
@@ -366,8 +361,7 @@ def run_chains(
         done = 0
     elif holding == "geometric":
         entered = np.zeros(size, np.int64)
-        if resume is not None:
-            np.maximum.at(entered, resume.chain, resume.step + 1)
+        np.maximum.at(entered, before[1], before[0] + 1)
         done = running.jump(entered=entered, go_on=go_on, **options)
     else:
         at_once = running.at_once

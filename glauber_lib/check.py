@@ -48,7 +48,8 @@ def find_model(name, roles, settings):
     """`hub.locate`, which the embedder and the scorers of the package do not need; with a word about remote code."""
     if name in PACKAGED and not {"model", "models", "control"} & set(roles):
         return Location("embedded", 0, "comes with the package")
-    place, revision = locate(name, settings["revisions"].get(name)), settings["revisions"].get(name)
+    revision = settings["revisions"].get(name)
+    place = locate(name, revision)
     runs_code = name in settings["remote_code"] and "embedder" in roles
     origin = "from that folder" if place.state == "directory" else f"of {revision or 'no pinned commit'}"
     code = f"; runs code that comes with it, {origin}" if runs_code else ""

@@ -23,6 +23,7 @@ from glauber_lib.engine import (
     check_states,
     check_temperature,
     inverse_cdf,
+    moves_before,
     probabilities,
     replay,
     run_clocks,
@@ -207,19 +208,20 @@ def coalesce(
     same = {"temperature": temperature, "seed": int(seed), "pairs": pairs, "model": getattr(model, "name", "")}
     kept = Checkpoint(checkpoint, Coalescence)
     found = kept.resume(n_steps, initial=initial, **same)
-    start, before = (found.n_steps, found.moves) if found else (0, np.zeros((5, 0), dtype=np.int64))
+    start, calls, before = 0, 0, np.zeros((5, 0), dtype=np.int64)
+    if found:
+        start, calls, before = found.n_steps, found.model_calls, found.moves
     conditionals = Conditionals(model, memory)
     running = _Pairs(conditionals, (found.final if found else initial).copy(), temperature)
 
     def so_far(done):
-        moves = np.concatenate([before, *running.moves], axis=1)
-        moves = moves[:, moves[0] < start + done]
-        moves = moves[:, np.lexsort(moves[:2][::-1])]
+        moves = moves_before(start + done, [before, *running.moves])
         hamming = _hamming(initial, moves, start + done)
         time = np.where((hamming == 0).any(0), (hamming == 0).argmax(0), np.nan)
-        calls = conditionals.calls + (found.model_calls if found else 0)
-        complete = start + done == n_steps
-        return Coalescence(time, start + done, hamming, initial, moves, **same, model_calls=calls, complete=complete)
+        return Coalescence(
+            time, start + done, hamming, initial, moves, **same, model_calls=calls + conditionals.calls,
+            complete=start + done == n_steps,
+        )  # fmt: skip
 
     def go_on(done):
         if kept.due():

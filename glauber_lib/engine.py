@@ -81,6 +81,13 @@ def parts(index, size):
     return [index[k : k + size] for k in range(0, len(index), size)]
 
 
+def moves_before(end, moves):
+    """Moves before step `end`, in order of time: arrays int64[C, M], whose first rows are step and chain, as one."""
+    moves = np.concatenate(moves, axis=1)
+    moves = moves[:, moves[0] < end]
+    return moves[:, np.lexsort(moves[:2][::-1])]
+
+
 def replay(initial, step, places, new, steps, n_steps):
     """States after given numbers of steps.
 

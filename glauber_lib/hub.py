@@ -108,8 +108,9 @@ def place_to_load(name, refusal, revision=None):
     place = locate(name, revision)
     if not place.found:
         raise ValueError(f"{refusal}; {place.detail}")
-    options = {"local_files_only": True} if place.state == "cached" else {}
-    return str(mirrored(name)), options if place.state == "directory" else {**options, "revision": revision}
+    if place.state == "directory":
+        return str(mirrored(name)), {}
+    return str(name), {"revision": revision, "local_files_only": place.state == "cached"}
 
 
 def fetch_folder(name, refusal, revision=None):

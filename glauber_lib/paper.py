@@ -107,14 +107,15 @@ def _marco_passages(name, count, seed, revision):
     """A fixed sample of the distinct passages of MS MARCO's validation split."""
     import datasets  # seconds to import, for this alone
 
+    refusal = f"no dataset {name!r} on disk, in the cache or on the hub"
     place = hub.locate_passages(name, revision)  # offline, the library would take any revision that it has
     if not place.found:
-        raise ValueError(f"no dataset {name!r} on disk, in the cache or on the hub: {place.detail}")
+        raise ValueError(f"{refusal}: {place.detail}")
     try:
         config = None if Path(name).exists() else "v2.1"
         queries = datasets.load_dataset(name, config, split="validation", revision=revision)
     except (OSError, ValueError, ConnectionError) as error:
-        raise ValueError(f"no dataset {name!r} on disk, in the cache or on the hub: {hub.first_line(error)}") from error
+        raise ValueError(f"{refusal}: {hub.first_line(error)}") from error
     texts = pd.Series([text for passages in queries["passages"] for text in passages["passage_text"]]).drop_duplicates()
     texts = texts[texts.str.split().str.len().between(40, 90)]
     if texts.empty:
@@ -143,6 +144,10 @@ def versions():
 def _git(*arguments):
     answer = subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True, check=False)
     return answer.stdout.strip()
+
+
+def _commit():
+    return _git("rev-parse", "--short", "HEAD") or None
 
 
 def _plain(value):
@@ -189,7 +194,7 @@ class Run:
         self.figures = _figures(profile)
         self.figures.mkdir(parents=True, exist_ok=True)
         self.claims, self.outputs = [], []
-        self._models, self._asked, self._began = {}, [], time.monotonic()
+        self._models, self._asked, self._began = {}, {}, time.monotonic()
         use_style()
 
     def __getitem__(self, key):
@@ -206,8 +211,8 @@ class Run:
 
     def revision(self, name):
         """The revision that the profile pins a model on the hub to, or None; noted for the provenance."""
-        self._asked.append(name)
-        return self["revisions"].get(name)
+        self._asked[name] = self["revisions"].get(name)
+        return self._asked[name]
 
     def model(self, name, **options):
         """A language model by name (`models.load_model`), at the profile's revision, loaded once."""
@@ -295,10 +300,10 @@ class Run:
         """What every output carries: profile, seed, commit, device, precision, versions, and of the models checksums
         and, of those from the hub, the commit there.
         """
-        commits = {name: hub.cached_commit(name, self["revisions"].get(name)) for name in self._asked}
+        commits = {name: hub.cached_commit(name, revision) for name, revision in self._asked.items()}
         device = next((m.device for m in self._models.values()), torch.device("cpu"))
         return {
-            "profile": self.profile, "seed": self.seed, "commit": _git("rev-parse", "--short", "HEAD") or None,
+            "profile": self.profile, "seed": self.seed, "commit": _commit(),
             "dirty": bool(_git("status", "--porcelain", "--", "glauber_lib", "notebooks", "data")),
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu", "dtype": "float32",
             "tf32": torch.backends.cuda.matmul.allow_tf32,  # off by default, and nothing here turns it on
@@ -308,8 +313,7 @@ class Run:
         }  # fmt: skip
 
     def _label(self):
-        facts = self.provenance
-        return f"{self.notebook}, profile {self.profile}, seed {self.seed}, commit {facts['commit']}"
+        return f"{self.notebook}, profile {self.profile}, seed {self.seed}, commit {_commit()}"
 
     def save_figure(self, figure, name):
         """Write ``name.png`` and ``name.pdf`` with their provenance in the metadata."""

@@ -9,6 +9,7 @@ import sys
 
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from readme import put_between
 
 from glauber_lib.paper import ROOT
 
@@ -87,10 +88,9 @@ def badge(repository, branch="main"):
 
 def write(repository, root=ROOT):
     """Write ``colab.ipynb`` and the badge."""
-    line, readme = badge(repository), root / "README.md"
+    line = badge(repository)
     nbformat.write(colab_notebook(repository), root / "colab.ipynb")
-    before, rest = readme.read_text(encoding="utf-8").split(START)
-    readme.write_text(before + START + line + END + rest.split(END)[1], encoding="utf-8")
+    put_between(START, END, line, root / "README.md")
 
 
 if __name__ == "__main__":

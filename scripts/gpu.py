@@ -18,6 +18,7 @@ import pandas as pd
 import torch
 import transformers
 from bench import matrix_rate, rate
+from readme import put_between
 from torch.utils.flop_counter import FlopCounterMode
 from tqdm.auto import tqdm
 from transformers import AutoTokenizer
@@ -96,12 +97,6 @@ def predictions(table, share, source):
     )
 
 
-def replace_between(path, text):
-    """Put `text` between the markers of a Markdown file."""
-    before, rest = path.read_text().split(START)
-    path.write_text(before + START + text + END + rest.split(END)[1])
-
-
 def measure_shape(name, texts, chains, device):
     """Rows of chain-steps per second at temperature one, share of the matrix rate, and memory, by number of chains."""
     tokenizer = AutoTokenizer.from_pretrained(package_folder())
@@ -155,7 +150,7 @@ def main():
     profile = {notebook: load_profile("paper", notebook) for notebook in NOTEBOOKS}
     if options.predict:
         source = "No GPU was at hand: nothing was measured on one, the share is an assumption."
-        replace_between(ROOT / "README.md", predictions(predict(profile, CARDS, ASSUMED), ASSUMED, source))
+        put_between(START, END, predictions(predict(profile, CARDS, ASSUMED), ASSUMED, source))
         return 0
     if options.device == "cuda" and not torch.cuda.is_available():
         print("torch sees no GPU here: --device cpu rehearses, --predict needs none", file=sys.stderr)
@@ -175,7 +170,7 @@ def main():
     options.out.write_text(json.dumps({"card": card, "rows": rows}, indent=1, default=float) + "\n")
     if cuda:
         options.page.write_text(text)
-        replace_between(ROOT / "README.md", predicted)
+        put_between(START, END, predicted)
     print(text)
     return failed
 

@@ -26,14 +26,12 @@ def claims_table(results):
     return "\n".join(lines) + "\n"
 
 
-def rendered(readme, results):
-    """`readme` with the text between the markers replaced."""
-    before, rest = readme.split(START)
-    after = rest.split(END)[1]
-    return before + START + claims_table(results) + END + after
+def put_between(start, end, text, path=ROOT / "README.md"):
+    """Replace what stands between two markers of a file."""
+    before, rest = path.read_text(encoding="utf-8").split(start)
+    path.write_text(before + start + text + end + rest.split(end)[1], encoding="utf-8")
 
 
 if __name__ == "__main__":
-    path = ROOT / "README.md"
     results = json.loads((ROOT / "figures" / "results.json").read_text(encoding="utf-8"))
-    path.write_text(rendered(path.read_text(encoding="utf-8"), results), encoding="utf-8")
+    put_between(START, END, claims_table(results))

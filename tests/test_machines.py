@@ -15,7 +15,7 @@ from test_training import script
 from glauber_lib.check import conditionals
 from glauber_lib.paper import NOTEBOOKS, ROOT, load_profile
 
-sys.modules["bench"] = script("bench")
+sys.modules["bench"], sys.modules["readme"] = script("bench"), script("readme")
 gpu, colab = script("gpu"), script("colab")
 PAPER = {notebook: load_profile("paper", notebook) for notebook in NOTEBOOKS}
 ADDRESS = "https://github.com/some-one/glauber.mlm"
