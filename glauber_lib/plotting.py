@@ -71,6 +71,14 @@ def value_ticks(axis, values):
     axis.minorticks_off()
 
 
+def plain_ticks(axis):
+    """Label a logarithmic axis at 1 and 3 times the powers of ten within its limits."""
+    low, high = axis.get_view_interval()
+    ticks = [digit * 10.0**power for power in range(-6, 4) for digit in (1, 3) if low <= digit * 10.0**power <= high]
+    axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.set_minor_formatter("")
+
+
 def reference_line(axis, value, text, *, vertical=False, left=False, color="0.4"):
     """A dashed line at `value` with `text` beside it, inside the axes."""
     if vertical:

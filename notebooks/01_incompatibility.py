@@ -31,7 +31,6 @@ profile = "mini"
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from matplotlib.ticker import NullFormatter
 from scipy.stats import permutation_test
 
 from glauber_lib.incompatibility import (
@@ -48,7 +47,7 @@ from glauber_lib.incompatibility import (
 )
 from glauber_lib.models import CausalLM
 from glauber_lib.paper import Run
-from glauber_lib.plotting import COLORS, binned_means, reference_line, value_ticks
+from glauber_lib.plotting import COLORS, binned_means, plain_ticks, reference_line, value_ticks
 
 run = Run("01_incompatibility", profile)
 passages = run.passages(*map(run.model, run["models"])).text
@@ -327,16 +326,7 @@ for name in masked:
 # $\Delta = |I_{ij} - I_{ji}|$, it cannot but grow with $|I_{ij}|$: on the dashed line the other site sees nothing at all. What
 # is left to ask is the mismatch as a share of the two readings.
 
-
 # %%
-def plain_ticks(axis):
-    """Label a logarithmic axis at 1 and 3 times the powers of ten within its limits."""
-    low, high = axis.get_view_interval()
-    ticks = [digit * 10.0**power for power in range(-6, 4) for digit in (1, 3) if low <= digit * 10.0**power <= high]
-    axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
-    axis.set_minor_formatter(NullFormatter())
-
-
 figure, axes = plt.subplots(1, 3, figsize=(12.5, 4.2))
 PANELS = (  # along x, up y, their labels
     ("distance", "delta", "token distance |i − j| (sites)", "mean Δ (nats)"),

@@ -59,7 +59,7 @@ from glauber_lib.chains import run_chains
 from glauber_lib.incompatibility import bootstrap_interval
 from glauber_lib.models import IsingModel, RestrictedModel, TabularModel, all_states
 from glauber_lib.paper import Run
-from glauber_lib.plotting import COLORS, matrix, reference_line, value_ticks
+from glauber_lib.plotting import COLORS, matrix, plain_ticks, reference_line, value_ticks
 
 run = Run("02_bounds", profile)
 model = run.model(run["model"])
@@ -319,6 +319,7 @@ for axis, (name, group) in zip(axes, lab.groupby("system", sort=False), strict=T
     axis.set(xlabel="temperature τ", ylabel="steps", title=name)
     value_ticks(axis, group["τ"])
     axis.title.set_fontsize(10)
+plain_ticks(axes[0].yaxis)
 axes[0].legend(fontsize=8)
 run.save_figure(figure, "bounds-laboratory")
 
@@ -593,6 +594,7 @@ axes[2].set(
     ylabel="steps",
     title=f"From {model.words([strongest])[0]} at all sites until at most {floor} hold it",
 )
+value_ticks(axes[2], escapes["τ"])
 axes[2].legend(fontsize=8)
 run.save_figure(figure, "bounds-drift")
 

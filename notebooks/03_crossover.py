@@ -54,7 +54,7 @@ from glauber_lib.crossover import (
 from glauber_lib.incompatibility import above, bootstrap_interval, rank_correlation
 from glauber_lib.models import RestrictedModel, all_states
 from glauber_lib.paper import Run
-from glauber_lib.plotting import COLORS, band, reference_line, value_ticks
+from glauber_lib.plotting import COLORS, band, plain_ticks, reference_line, value_ticks
 
 run = Run("03_crossover", profile)
 model = run.model(run["model"])
@@ -441,6 +441,7 @@ axes[1].set(
     xlabel="temperature τ", ylabel="steps", title=f"{n_words**n_lab} states: {n_lab} sites, {n_words} words, budget {run['lab_steps']}"
 )
 value_ticks(axes[1], solved["τ"])
+plain_ticks(axes[1].yaxis)
 axes[1].legend(fontsize=8)
 run.save_figure(figure, "crossover-theory")
 
@@ -520,9 +521,8 @@ center = transition[nearest].center
 for axis, name in zip(axes, ("R̂", f"effective sample size of {chains * len(moments)} draws"), strict=True):
     axis.set(xscale="log", yscale="log", xlabel="temperature τ", ylabel=name)
     if np.isfinite(center):
-        reference_line(axis, center, f"τ_c, n = {nearest}", vertical=True)
-    axis.set_xticks(grid, [f"{t:g}" for t in grid])
-    axis.xaxis.set_minor_formatter("")
+        reference_line(axis, center, f"τ_c, n = {nearest}" if axis is axes[0] else "", vertical=True)
+    value_ticks(axis, grid)
 for axis in axes:
     axis.yaxis.set_major_formatter("{x:.3g}")
     axis.yaxis.set_minor_formatter("{x:.3g}")

@@ -1,14 +1,15 @@
-"""The HTML table of a chain's moves: what it shows is what the trace holds."""
+"""The HTML table of a chain's moves, which shows what the trace holds, and the ticks of the figures."""
 
 import html
 import xml.etree.ElementTree as ElementTree
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from conftest import corpus
 
 from glauber_lib.chains import run_chains
-from glauber_lib.plotting import chain_table
+from glauber_lib.plotting import chain_table, plain_ticks, value_ticks
 
 
 def read_table(text):
@@ -62,3 +63,14 @@ def test_characters_of_html_are_escaped(tiny):
     assert [line[2] for line in cells] == [" ".join(model.words(state)) for state in states]
     before = [mark.get("title").removeprefix("before: ") for (mark,) in marks[1:]]
     assert {"<", ">", "&", '"', "'"} <= set(before)  # all of them were replaced
+
+
+def test_ticks_are_plain_numbers_and_no_others():
+    figure, axis = plt.subplots()
+    axis.loglog([0.25, 20], [7, 150])
+    value_ticks(axis, [0.25, 0.5, 20])
+    plain_ticks(axis.yaxis)
+    figure.canvas.draw()
+    labels = lambda side: [text.get_text() for text in side.get_ticklabels(which="both") if text.get_text()]  # noqa: E731
+    assert labels(axis.xaxis) == ["0.25", "0.5", "20"] and labels(axis.yaxis) == ["10", "30", "100"]
+    plt.close(figure)
