@@ -68,7 +68,7 @@ def matrix(axis, values, labels, *, title=None, vmax=1.0):
 def value_ticks(axis, values):
     """A tick with its number at each of `values` along x, and no others."""
     axis.set_xticks(values, [f"{value:g}" for value in values])
-    axis.minorticks_off()
+    axis.xaxis.minorticks_off()  # those along y stay
 
 
 def plain_ticks(axis):

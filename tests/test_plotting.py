@@ -69,6 +69,7 @@ def test_ticks_are_plain_numbers_and_no_others():
     figure, axis = plt.subplots()
     axis.loglog([0.25, 20], [7, 150])
     value_ticks(axis, [0.25, 0.5, 20])
+    assert len(axis.yaxis.get_minorticklocs()) > 5  # along x alone
     plain_ticks(axis.yaxis)
     figure.canvas.draw()
     labels = lambda side: [text.get_text() for text in side.get_ticklabels(which="both") if text.get_text()]  # noqa: E731
