@@ -19,8 +19,9 @@ from transformers import AutoModelForSequenceClassification, pipeline
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 
 from glauber_lib.bounds import describe_trap
+from glauber_lib.embedded import package_folder
 from glauber_lib.hub import fetch_folder, first_line, mirrored
-from glauber_lib.models import load_checkpoint, package_folder
+from glauber_lib.models import load_checkpoint
 
 # What the zero-shot scorer compares a text with, one or more descriptions per label.
 TOPICS = {

@@ -20,6 +20,8 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
+from glauber_lib.embedded import EMBEDDED
+
 LOCAL = ("embedded", "directory", "cached")
 STATES = (*LOCAL, "on the hub", "unreachable", "not found", "gated")
 PATIENCE = 5.0  # seconds for all that is asked about one model
@@ -77,8 +79,6 @@ def locate(name, revision=None):
     Location
         The hub is asked only for what is not local, once, and for at most `PATIENCE` seconds.
     """
-    from glauber_lib.models import EMBEDDED  # which itself loads through this module
-
     if name in EMBEDDED:
         return Location("embedded", 0, "weights in data/models")
     if Path(mirrored(name)).is_dir():

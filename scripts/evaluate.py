@@ -15,7 +15,8 @@ import torch
 from tqdm.auto import tqdm
 
 from glauber_lib.chains import run_chains
-from glauber_lib.models import DATA, EMBEDDED, load_model
+from glauber_lib.embedded import DATA, EMBEDDED
+from glauber_lib.models import load_model
 from glauber_lib.paper import load_passages
 
 RECIPE = """\

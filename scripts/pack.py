@@ -18,10 +18,9 @@ import json
 from pathlib import Path
 
 import numpy as np
-from tokenizers import Tokenizer
 from tqdm.auto import tqdm
 
-from glauber_lib.models import package_folder
+from glauber_lib.embedded import PACKAGES, package_tokenizer
 
 SENTENCE_END = (".", "!", "?", ";", ":")
 
@@ -47,9 +46,9 @@ def read_paragraphs(folder):
                     yield record["source"], record["text"], digest
 
 
-def pack(folder, weights):
-    """Tokenise all paragraphs of `folder`; see the module docstring for the arrays returned."""
-    tokenizer = Tokenizer.from_file(str(package_folder() / "tokenizer.json"))
+def pack(folder, weights, base="minilm"):
+    """Tokenise all paragraphs of `folder` with a base's tokenizer; see the module docstring for the arrays returned."""
+    tokenizer = package_tokenizer(base).backend_tokenizer
     tokenizer.no_padding()
     tokenizer.no_truncation()
     ends = np.array([tokenizer.token_to_id(mark) for mark in SENTENCE_END])
@@ -83,8 +82,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--corpus", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--base", choices=sorted(PACKAGES), default="minilm", help="whose tokenizer")
     args = parser.parse_args()
-    arrays = pack(args.corpus, WEIGHTS)
+    arrays = pack(args.corpus, WEIGHTS, args.base)
     np.savez(args.out, **arrays)
     mass = arrays["weights"] * np.bincount(arrays["source"], minlength=len(arrays["names"]))
     print(f"{len(arrays['tokens']):,} tokens, {len(arrays['held_out']):,} held out")

@@ -1,9 +1,9 @@
-"""Train the embedded language models: MiniLM's encoder under a new language-model head.
+"""Train the embedded language models: the encoder of a package under a new language-model head.
 
-The recipe (masked models): windows of 5-80 tokens between [CLS] and [SEP], the mask token only,
-25% of the sites masked while the learning rate is constant, falling to one to three sites while it
-decays linearly to zero; AdamW, gradient clipping, an exponential average of the weights. The
-word embeddings stay frozen, so that they need not be stored. The causal model is the same network with a
+The recipe (masked models): windows of 5-80 tokens between [CLS] and [SEP], the mask token only, a fixed
+share of the sites masked while the learning rate is constant, less while it decays linearly to zero, and one to three
+sites at its end; AdamW, gradient clipping, an exponential average of the weights. The head can be trained alone at
+first. The word embeddings stay frozen, so that they need not be stored. The causal model is the same network with a
 causal attention mask, trained on the next token at a quarter of the sites.
 
 Resumable: the checkpoint holds weights, average, optimiser and step; every batch is a function
@@ -22,15 +22,25 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from safetensors.torch import load_file
+from safetensors.torch import save_file
 from tqdm.auto import tqdm
 
-from glauber_lib.models import EMBEDDED, bare_network, empty_network, hidden_at, is_stored, save_embedded
+from glauber_lib.embedded import (
+    EMBEDDED,
+    bare_network,
+    empty_network,
+    head_of,
+    is_stored,
+    output_bias,
+    save_embedded,
+    stored_weights,
+)
+from glauber_lib.models import HEADS, hidden_at
 
 LENGTHS = (5, 8, 12, 20, 20, 32, 48, 64, 80)  # tokens of a window, without its frame
 CLS, SEP, MASK = 101, 102, 103
-FLAT = 0.70  # share of the steps at constant learning rate
-MASKED = 0.25  # share of sites masked during that time
+# Steps after which the weights are kept, so that quantities can be followed along training (scripts/along.py).
+SNAPSHOTS = (0, 10, 20, 30, 45, 68, 100, 150, 225, 340, 510, 770, 1150, 1730, 2600, 3900, 5800, 8700, 13_000, 20_000)
 
 
 class Windows:
@@ -78,7 +88,7 @@ def batch(windows, rng, tokens, rate, causal):
 
 def log_scores(network, ids, sites, causal):
     """Vocabulary scores (B, k, |V|) at `sites`; the last layer is evaluated there alone."""
-    return network.cls(hidden_at(network, ids, sites, causal=causal))
+    return HEADS[network.config.model_type](network, hidden_at(network, ids, sites, causal=causal))
 
 
 def cross_entropy(network, ids, sites, answers, causal):
@@ -87,7 +97,7 @@ def cross_entropy(network, ids, sites, answers, causal):
 
 
 @torch.inference_mode()
-def held_out_loss(network, windows, causal, device, batches=24):
+def held_out_loss(network, windows, causal, device, batches=8):
     """Cross-entropy with one masked site a window, always on the same windows of 20-60 tokens."""
     rng = np.random.default_rng(12345)
     losses = []
@@ -100,13 +110,21 @@ def held_out_loss(network, windows, causal, device, batches=24):
     return float(np.mean(losses))
 
 
-def schedule(step, steps, warmup=150):
+def schedule(step, steps, flat=0.7, masked=0.25, warmup=150):
     """Learning-rate factor and share of sites masked (0: one to three sites) at `step`."""
     done = step / steps
-    if done < FLAT:
-        return min(1.0, (step + 1) / warmup), MASKED
-    left = (1 - done) / (1 - FLAT)
-    return max(left, 0.0), MASKED * left if left > 0.4 else 0.0
+    if done < flat:
+        return min(1.0, (step + 1) / warmup), masked
+    left = max((1 - done) / (1 - flat), 0.0)
+    return left, masked * max(left, 0.5) if left > 0.15 else 0.0
+
+
+def keep(network, path):
+    """Write the weights that training changes, float16, once."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        weights = {k: w.detach().cpu().half().contiguous() for k, w in network.state_dict().items() if is_stored(k)}
+        save_file(weights, path)
 
 
 def train(args):
@@ -125,10 +143,10 @@ def train(args):
     network = (empty_network if args.init else bare_network)(**spec)
     counts = np.bincount(arrays["tokens"], minlength=network.config.vocab_size) + 0.1
     with torch.no_grad():
-        network.cls.predictions.bias.copy_(torch.from_numpy(np.log(counts / counts.sum())))
-    network.bert.embeddings.word_embeddings.weight.requires_grad_(False)
+        output_bias(network).copy_(torch.from_numpy(np.log(counts / counts.sum())))
+    network.get_input_embeddings().weight.requires_grad_(False)  # and with them the decoder, which is tied
     if args.init:
-        start = load_file(args.init / "model.safetensors")
+        start = stored_weights(args.init)
         left = [k for k in network.load_state_dict(start, strict=False).missing_keys if is_stored(k)]
         if left:
             raise ValueError(f"{args.init} lacks weights of {args.model}: {left}")
@@ -138,11 +156,9 @@ def train(args):
     flat = torch.zeros(sum(p.numel() for p in parameters), device=device)  # all gradients, one buffer
     for p, piece in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
         p.grad = piece.view_as(p)
-    head = set(network.cls.parameters())
-    groups = [
-        {"params": [p for p in parameters if p not in head], "lr": args.rate},
-        {"params": [p for p in parameters if p in head], "lr": args.head_rate},
-    ]
+    head = [p for p in head_of(network) if p.requires_grad]
+    encoder = [p for p in parameters if all(p is not own for own in head)]
+    groups = [{"params": encoder, "lr": args.rate}, {"params": head, "lr": args.head_rate}]
     optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
     peak = [group["lr"] for group in groups]
     average = torch.optim.swa_utils.AveragedModel(
@@ -160,9 +176,16 @@ def train(args):
     bar = tqdm(total=args.steps, initial=step, desc=args.model, disable=rank > 0, mininterval=10)
     recent, began, began_seen = [], time.time(), seen
     while step < args.steps:
-        factor, rate = schedule(step, args.steps)
+        if rank == 0 and step in SNAPSHOTS:
+            keep(network, args.work / args.model / f"{step:06d}.safetensors")
+        factor, rate = schedule(step, args.steps, args.flat, args.masked)
         for group, lr in zip(optimizer.param_groups, peak, strict=True):
             group["lr"] = lr * factor
+        alone = step < args.head_steps
+        for p in encoder:
+            p.requires_grad_(not alone)
+        if alone:
+            optimizer.param_groups[0]["lr"] = 0.0
         rng = np.random.default_rng([args.seed, step, rank])
         data = [x.to(device) for x in batch(train_windows, rng, args.batch // world, rate, causal)]
         flat.zero_()
@@ -180,6 +203,8 @@ def train(args):
         bar.update()
         if step % args.every == 0 or step == args.steps:
             if rank == 0:
+                if step == args.steps:
+                    keep(network, args.work / args.model / f"{step:06d}.safetensors")
                 losses = {
                     "model": held_out_loss(network, held_windows, causal, device),
                     "average": held_out_loss(average.module, held_windows, causal, device),
@@ -200,7 +225,7 @@ def train(args):
                 dist.barrier()
     if rank == 0 and args.export:
         losses = {
-            name: held_out_loss(m, held_windows, causal, device)
+            name: held_out_loss(m, held_windows, causal, device, batches=48)
             for name, m in (("model", network), ("average", average.module))
         }
         best = network if losses["model"] <= losses["average"] else average.module
@@ -216,7 +241,7 @@ def main():
     parser.add_argument("model", choices=sorted(EMBEDDED))
     parser.add_argument("--tokens", type=Path, required=True, help="what pack.py wrote")
     parser.add_argument("--work", type=Path, required=True, help="folder for checkpoint and log")
-    parser.add_argument("--export", type=Path, help="folder for the float16 weights at the end")
+    parser.add_argument("--export", type=Path, help="folder for the weights at the end")
     parser.add_argument(
         "--init", type=Path, help="folder of an exported model, whose first layers and head are taken as the start"
     )
@@ -224,6 +249,9 @@ def main():
     parser.add_argument("--batch", type=int, default=1_664, help="tokens a step, all ranks")
     parser.add_argument("--rate", type=float, default=3e-4)
     parser.add_argument("--head-rate", type=float, default=2e-3)
+    parser.add_argument("--head-steps", type=int, default=0, help="steps that train the head alone, at first")
+    parser.add_argument("--flat", type=float, default=0.7, help="share of the steps at constant learning rate")
+    parser.add_argument("--masked", type=float, default=0.25, help="share of sites masked during that time")
     parser.add_argument("--every", type=int, default=250)
     parser.add_argument("--seed", type=int, default=0)
     train(parser.parse_args())

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from glauber_lib.models import package_folder
+from glauber_lib.embedded import package_folder
 
 
 def main():

@@ -18,7 +18,8 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from glauber_lib.models import DATA, IsingModel, TabularModel, load_model
+from glauber_lib.embedded import DATA
+from glauber_lib.models import IsingModel, TabularModel, load_model
 
 # derandomized: the suite gives the same answer each time, so that a failure is a change
 hypothesis.settings.register_profile("glauber", deadline=None, derandomize=True, database=None, max_examples=50)

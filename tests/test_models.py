@@ -11,19 +11,16 @@ from conftest import MASKED, TEXTS, build_tiny, corpus, random_joint, save_tiny,
 from safetensors.torch import load_file, save_file
 
 from glauber_lib.chains import run_chains
+from glauber_lib.embedded import EMBEDDED, empty_network, load_embedded, save_embedded
 from glauber_lib.engine import probabilities
 from glauber_lib.models import (
-    EMBEDDED,
     CausalLM,
     IsingModel,
     MaskedLM,
     TabularModel,
     all_states,
-    empty_network,
-    load_embedded,
     load_model,
     n_positions,
-    save_embedded,
 )
 
 # Pinned answers of the final embedded weights: name -> (best token at the site, its log-probability), for the causal
@@ -609,7 +606,7 @@ def test_a_causal_model_needs_a_token_to_begin_with(tiny):
 def exported(tmp_path_factory):
     """A network of the embedded architecture with random weights, and the folder it was exported to."""
     torch.manual_seed(1)
-    network = empty_network(3, causal=False)
+    network = empty_network(**EMBEDDED["minilm-3l"])
     with torch.no_grad():
         network.cls.predictions.bias.normal_()
     folder = tmp_path_factory.mktemp("embedded")

@@ -15,6 +15,7 @@ from PIL import Image
 
 from glauber_lib import models, paper
 from glauber_lib.chains import Trace, run_chains
+from glauber_lib.embedded import EMBEDDED
 from glauber_lib.models import TabularModel
 from glauber_lib.paper import ROOT, Run, load_passages, load_profile
 
@@ -66,7 +67,7 @@ def test_settings_are_the_profile_s_own_and_those_of_the_notebook_alone():
 def test_the_default_profile_needs_embedded_models_alone():
     for profile in ("mini", "smoke"):
         names = {PROFILES[profile]["model"], PROFILES[profile]["control"], *PROFILES[profile]["models"]}
-        assert names <= set(models.EMBEDDED)
+        assert names <= set(EMBEDDED)
 
 
 # Cache -------------------------------------------------------------------------------------------------------------

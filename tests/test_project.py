@@ -9,10 +9,9 @@ from itertools import chain
 import jupytext
 import pytest
 import yaml
-from transformers import AutoTokenizer
 
 from glauber_lib.basins import TOPICS
-from glauber_lib.models import package_folder
+from glauber_lib.embedded import PACKAGES, package_tokenizer
 from glauber_lib.paper import NOTEBOOKS, ROOT, load_passages
 
 SCRIPTS = sorted((ROOT / "notebooks").glob("*.py"))
@@ -37,8 +36,9 @@ def test_passages_have_unique_ids_and_texts_of_forty_to_ninety_words(passages):
     assert passages.text.str.split().str.len().between(40, 90).all()
 
 
-def test_passages_are_long_enough_for_the_longest_states(passages):
-    tokenizer = AutoTokenizer.from_pretrained(package_folder())
+@pytest.mark.parametrize("base", sorted(PACKAGES))
+def test_passages_are_long_enough_for_the_longest_states(passages, base):
+    tokenizer = package_tokenizer(base)
     lengths = [len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in passages.text]
     assert min(lengths) >= 40
 

