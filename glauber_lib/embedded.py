@@ -24,6 +24,7 @@ import torch
 import transformers
 from onnx import numpy_helper
 from safetensors.torch import load_file, save_file
+from transformers.initialization import no_init_weights
 
 DATA = Path(__file__).parent.parent / "data"
 
@@ -218,7 +219,10 @@ def load_embedded(name, folder=DATA / "models"):
     """
     if name not in EMBEDDED:
         raise ValueError(f"no embedded model {name!r}, only {sorted(EMBEDDED)}")
-    network = empty_network(**EMBEDDED[name])
+    with no_init_weights():  # random numbers for every weight would take seconds, and all are replaced
+        network = _architecture(**EMBEDDED[name])
+    network.tie_weights()
+    _with_embeddings(network, package_weights(EMBEDDED[name]["base"]))
     weights = stored_weights(Path(folder) / name)
     wanted = {key for key in network.state_dict() if is_stored(key)}
     if wanted != set(weights):
