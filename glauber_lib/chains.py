@@ -2,112 +2,18 @@ r"""Glauber dynamics: choose a free site uniformly, resample its token from the 
 
 .. math:: P_\tau(x, y) = \frac1n \sum_i \mathbf 1\{y_{-i} = x_{-i}\}\, \pi_{i,\tau}(y_i \mid x_{-i})
 
-(paper §3). `run_chains` runs many chains at once, on the paths that the plain loop takes (`engine`) or, for
+(paper §3). `run_chains` runs many chains at once, on the paths that the plain loop takes (`kernels`, `engine`) or, for
 escape times far beyond what can be run step by step, jumping from move to move (`_Chains.jump`).
 """
-
-from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from glauber_lib.engine import (
-    ABSENT,
-    ALWAYS,
-    UNKNOWN,
-    Checkpoint,
-    Conditionals,
-    Stored,
-    check_states,
-    check_temperature,
-    inverse_cdf,
-    moves_before,
-    parts,
-    replay,
-    run_clocks,
-    uniforms,
-    weights,
-)
-
-
-@dataclass(frozen=True)
-class Trace(Stored):
-    """What `run_chains` leaves: the initial states and every move.
-
-    Attributes
-    ----------
-    initial : ndarray, int64[B, n]
-        Shorter states are filled up with -1 at their end.
-    step, chain, site, old, new : ndarray, int64[M]
-        The moves in order of time. A move at step `t` (from 0) is seen in the state after `t + 1` steps. `chain` is
-        a row of `initial`.
-    n_steps : int
-        Steps run.
-    temperature : ndarray, float64[B]
-    seed : int
-    chains : ndarray, int64[B]
-        The chains' numbers in the random-number generator.
-    frozen : ndarray, bool[B, n]
-        Sites that are never resampled.
-    stopped : ndarray, int64[B]
-        Steps after which a chain met the condition `until` and came to rest; -1 if it did not.
-    holding : str
-        ``"path"`` or ``"geometric"``, see `run_chains`.
-    model : str
-        Name of the model.
-    model_calls : int
-        Conditionals evaluated.
-    complete : bool
-        False after an interruption.
-    """
-
-    initial: np.ndarray
-    step: np.ndarray
-    chain: np.ndarray
-    site: np.ndarray
-    old: np.ndarray
-    new: np.ndarray
-    n_steps: int
-    temperature: np.ndarray
-    seed: int
-    chains: np.ndarray
-    frozen: np.ndarray
-    stopped: np.ndarray
-    holding: str = "path"
-    model: str = ""
-    model_calls: int = field(default=0, compare=False)
-    complete: bool = True
-
-    def states(self, steps):
-        """States int64[K, B, n] after each of the K numbers of `steps` (each between 0 and `n_steps`)."""
-        return replay(self.initial, self.step, (self.chain, self.site), self.new, steps, self.n_steps)
-
-    @cached_property
-    def final(self):
-        """States int64[B, n] at the end."""
-        return self.states(self.n_steps)[0]
-
-    def visits(self, row):
-        """The states one chain visits, in order, and how long it stays in each.
-
-        Returns
-        -------
-        states : ndarray, int64[K, n]
-        entered : ndarray, int64[K]
-            Steps done when the state was entered.
-        durations : ndarray, int64[K]
-            Steps spent there; the last one is censored by the end of the run, or by `until`.
-        """
-        mine = np.flatnonzero(self.chain == row)
-        entered = np.concatenate([[0], self.step[mine] + 1])
-        states = np.empty((len(entered), self.initial.shape[1]), dtype=np.int64)
-        states[0] = self.initial[row]
-        for k, (site, token) in enumerate(zip(self.site[mine], self.new[mine], strict=True), start=1):
-            states[k] = states[k - 1]
-            states[k, site] = token
-        return states, entered, np.diff(np.append(entered, self.n_steps))
+from glauber_lib.checkpoints import Checkpoint
+from glauber_lib.draws import ABSENT, check_states, check_temperature, inverse_cdf, parts, uniforms, weights
+from glauber_lib.engine import ALWAYS, UNKNOWN, Conditionals, run_clocks
+from glauber_lib.traces import Trace, moves_before
 
 
 class _Chains:

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from glauber_lib.hub import LOCAL, Location, first_line, locate, locate_passages
-from glauber_lib.models import _LanguageModel, load_model
+from glauber_lib.language import _LanguageModel, load_model
 from glauber_lib.paper import NOTEBOOKS, load_passages, load_profile
 
 ROLES = ("model", "models", "control", "embedder", "topic_scorer", "second_scorer", "sentiment")

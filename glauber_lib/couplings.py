@@ -14,20 +14,10 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from glauber_lib.engine import (
-    ALWAYS,
-    UNKNOWN,
-    Checkpoint,
-    Conditionals,
-    Stored,
-    check_states,
-    check_temperature,
-    inverse_cdf,
-    moves_before,
-    probabilities,
-    replay,
-    run_clocks,
-)
+from glauber_lib.checkpoints import Checkpoint, Stored
+from glauber_lib.draws import check_states, check_temperature, inverse_cdf, probabilities
+from glauber_lib.engine import ALWAYS, UNKNOWN, Conditionals, run_clocks
+from glauber_lib.traces import moves_before, replay
 
 
 def maximal_coupling(p, q, x, y, u):

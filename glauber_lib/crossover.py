@@ -1,70 +1,14 @@
-"""Growth laws, censored times and the transition temperature (paper §6.1)."""
+"""Growth laws and the transition temperature (paper §6.1)."""
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-import statsmodels.api as sm
 from scipy.optimize import minimize
 from scipy.special import ndtr
 from sklearn.linear_model import LogisticRegression
 
 GROWTH = {"n": lambda n: n, "n log n": lambda n: n * np.log(n), "n²": lambda n: n**2, "√n": np.sqrt}
-
-
-def _kaplan_meier(time, observed):
-    """The curve of right-censored times; None if no event was seen."""
-    observed = np.asarray(observed, bool)
-    return sm.SurvfuncRight(np.asarray(time, float), observed.astype(int)) if observed.any() else None
-
-
-def median_survival(time, observed):
-    """Kaplan–Meier median of right-censored times; nan if the curve does not fall below one half.
-
-    Parameters
-    ----------
-    time : array_like, float[K]
-        Time of the event, or of the end of observation.
-    observed : array_like, bool[K]
-        Whether the event was seen.
-    """
-    fit = _kaplan_meier(time, observed)
-    return float(fit.quantile(0.5)) if fit else float("nan")
-
-
-def median_interval(time, observed):
-    """95% interval of `median_survival` (inverted test of the curve); the upper end may be infinite."""
-    fit = _kaplan_meier(time, observed)
-    return tuple(map(float, fit.quantile_ci(0.5))) if fit else (float("nan"), float("inf"))
-
-
-def survival_curve(time, observed):
-    """Kaplan–Meier curve of right-censored times with its pointwise 95% interval.
-
-    Parameters
-    ----------
-    time : array_like, float[K]
-        Time of the event, or of the end of observation.
-    observed : array_like, bool[K]
-        Whether the event was seen.
-
-    Returns
-    -------
-    DataFrame
-        ``time`` (0, the times of events, and the end of observation), ``share`` that had no event by then, and its
-        interval ``low``, ``high`` (normal on the log–log scale; nan while nobody, or once everybody, had the event).
-    """
-    fit, end = _kaplan_meier(time, observed), float(np.max(time))
-    if fit is None:
-        return pd.DataFrame({"time": [0.0, end], "share": 1.0, "low": np.nan, "high": np.nan})
-    share, error = fit.surv_prob, fit.surv_prob_se
-    with np.errstate(divide="ignore", invalid="ignore"):
-        spread = 1.96 * error / (share * np.abs(np.log(share)))
-        low, high = share ** np.exp(spread), share ** np.exp(-spread)
-    curve = pd.DataFrame({"time": fit.surv_times.astype(float), "share": share, "low": low, "high": high})
-    first = pd.DataFrame({"time": [0.0], "share": [1.0], "low": [np.nan], "high": [np.nan]})
-    return pd.concat([first, curve, curve.iloc[[-1]].assign(time=end)], ignore_index=True)
 
 
 def coalescence_bound(alpha, n, chance=0.5):
@@ -74,32 +18,6 @@ def coalescence_bound(alpha, n, chance=0.5):
     that has not met is at distance one at least: :math:`t = n/(1 - \alpha) \log(n/(1 - \mathrm{chance}))` suffices.
     """
     return n / (1 - alpha) * np.log(n / (1 - chance)) if alpha < 1 else np.inf
-
-
-def convergence(draws):
-    r"""What practitioners check: rank-normalised split :math:`\hat R` and bulk effective sample size, by arviz.
-
-    Parameters
-    ----------
-    draws : array_like, float[C, K]
-        A scalar summary of C chains at K times.
-
-    Returns
-    -------
-    dict
-        ``rhat`` (near one where the chains agree) and ``ess`` (in draws). Where every chain stands still ``rhat`` is
-        infinite, or nan if all stand at one value, and ``ess`` is nan.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # arviz announces its next version at import
-        import arviz
-
-    draws = np.asarray(draws, float)
-    if draws.ndim != 2 or draws.shape[0] < 2 or draws.shape[1] < 4:
-        raise ValueError(f"need at least 2 chains of 4 draws, got shape {draws.shape}")
-    if not np.ptp(draws, axis=1).any():
-        return {"rhat": np.inf if np.ptp(draws) else np.nan, "ess": np.nan}
-    return {"rhat": float(arviz.rhat(draws)), "ess": float(arviz.ess(draws))}
 
 
 def compare_growth(n, low, high, *, n_resamples=200, seed=0):

@@ -7,9 +7,9 @@ temperatures. States are numbered by their base-V code (`models.all_states`).
 import numpy as np
 import scipy.sparse as sp
 
-from glauber_lib.engine import check_temperature, probabilities
-from glauber_lib.incompatibility import rank_correlation
+from glauber_lib.draws import check_temperature, probabilities
 from glauber_lib.models import TabularModel, all_states
+from glauber_lib.stats import rank_correlation
 
 DENSE = 4_096  # states up to which full matrices are used
 

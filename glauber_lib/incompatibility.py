@@ -16,10 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-import scipy.stats
 import torch
 
-from glauber_lib.engine import check_temperature, inverse_cdf, weights
+from glauber_lib.draws import check_temperature, inverse_cdf, weights
 
 
 @dataclass(frozen=True)
@@ -203,95 +202,10 @@ def measure_joint(model, rectangles):
     )  # fmt: skip
 
 
-def above(interval, null=0.0):
-    """Verdict on 'greater than `null`' from a 95% interval: True, False, or undecided if it contains `null`."""
-    low, high = interval
-    return True if low > null else False if high < null else "not measurable here"
-
-
-def bootstrap_interval(*samples, statistic=np.mean, groups=None, n_resamples=2_000, seed=0):
-    """95% percentile bootstrap interval of a statistic, rows resampled together.
-
-    Rows that share a passage are no independent draws; with `groups` whole groups are resampled, not rows.
-
-    Parameters
-    ----------
-    *samples : array_like, float[K]
-        Paired samples, passed to `statistic` in order.
-    statistic : callable
-    groups : array_like, [K], optional
-        The group of each row, any labels.
-    n_resamples : int
-    seed : int
-
-    Returns
-    -------
-    tuple of float
-        Lower and upper end; both equal the statistic if all values are the same, both NaN if there is one group only.
-    """
-    samples = [np.asarray(s, dtype=float) for s in samples]
-    if len(samples[0]) < 2 or all(np.ptp(s) == 0 for s in samples):
-        value = float(statistic(*samples))
-        return value, value
-    if groups is not None:
-        return _group_interval(samples, statistic, np.asarray(groups), n_resamples, seed)
-    result = scipy.stats.bootstrap(
-        samples, statistic, paired=True, vectorized=False, n_resamples=n_resamples, method="percentile",
-        rng=np.random.default_rng(seed),
-    )  # fmt: skip
-    return float(result.confidence_interval.low), float(result.confidence_interval.high)
-
-
-def _group_interval(samples, statistic, groups, n_resamples, seed):
-    if groups.shape != (len(samples[0]),):
-        raise ValueError(f"groups must hold one label for each of {len(samples[0])} rows, got shape {groups.shape}")
-    names, group = np.unique(groups, return_inverse=True)
-    if len(names) < 2:
-        return np.nan, np.nan
-    rng, values = np.random.default_rng(seed), np.empty(n_resamples)
-    for k in range(n_resamples):
-        times = np.bincount(rng.integers(len(names), size=len(names)), minlength=len(names))
-        rows = np.repeat(np.arange(len(group)), times[group])
-        values[k] = statistic(*(sample[rows] for sample in samples))
-    low, high = np.quantile(values, [0.025, 0.975])
-    return float(low), float(high)
-
-
-def rank_correlation(x, y):
-    """Spearman's ρ."""
-    return float(np.corrcoef(scipy.stats.rankdata(x), scipy.stats.rankdata(y))[0, 1])
-
-
 def opposite_signs(x, y, *, floor=0.0):
     """Whether two readings have opposite signs and both exceed the noise `floor`, bool[K]."""
     x, y = np.asarray(x), np.asarray(y)
     return (x * y < 0) & (np.minimum(np.abs(x), np.abs(y)) > floor)
-
-
-def binned_intervals(x, y, *, groups=None, bins=6):
-    """Means of `y` along `x` with 95% intervals.
-
-    Parameters
-    ----------
-    x, y : array_like, float[K]
-    groups : array_like, [K], optional
-        See `bootstrap_interval`.
-    bins : int
-        Bins of about equal size, cut at quantiles of `x`; equal values share a bin, so there may be fewer.
-
-    Returns
-    -------
-    DataFrame
-        One row per bin: ``x`` (its median), ``mean, low, high, n``.
-    """
-    table = pd.DataFrame(
-        {"x": np.asarray(x), "y": np.asarray(y), "group": np.arange(len(x)) if groups is None else groups}
-    )
-    rows = []
-    for _, part in table.groupby(pd.qcut(table.x, bins, duplicates="drop"), observed=True):
-        low, high = bootstrap_interval(part.y, groups=part.group)
-        rows.append({"x": part.x.median(), "mean": part.y.mean(), "low": low, "high": high, "n": len(part)})
-    return pd.DataFrame(rows)
 
 
 def marked_texts(model, rectangles, *, b=False, d=False):

@@ -26,7 +26,7 @@ import torch
 from filelock import FileLock
 from papermill.exceptions import PapermillExecutionError
 
-from glauber_lib import hub, models
+from glauber_lib import hub, language
 from glauber_lib.plotting import use_style
 
 ROOT = Path(__file__).parent.parent
@@ -215,9 +215,9 @@ class Run:
         return self._asked[name]
 
     def model(self, name, **options):
-        """A language model by name (`models.load_model`), at the profile's revision, loaded once."""
+        """A language model by name (`language.load_model`), at the profile's revision, loaded once."""
         if name not in self._models:
-            self._models[name] = models.load_model(name, revision=self.revision(name), **options)
+            self._models[name] = language.load_model(name, revision=self.revision(name), **options)
         return self._models[name]
 
     def cached(self, compute, *arguments, **options):

@@ -34,20 +34,17 @@ import pandas as pd
 from scipy.stats import permutation_test
 
 from glauber_lib.incompatibility import (
-    above,
-    binned_intervals,
-    bootstrap_interval,
     marked_texts,
     measure_joint,
     measure_rectangles,
     noise_floor,
     opposite_signs,
-    rank_correlation,
     sample_rectangles,
 )
-from glauber_lib.models import CausalLM
+from glauber_lib.language import CausalLM
 from glauber_lib.paper import Run
 from glauber_lib.plotting import COLORS, binned_means, plain_ticks, reference_line, value_ticks
+from glauber_lib.stats import above, binned_intervals, bootstrap_interval, rank_correlation
 
 run = Run("01_incompatibility", profile)
 passages = run.passages(*map(run.model, run["models"])).text

@@ -31,35 +31,33 @@ import pandas as pd
 from scipy.stats import binomtest
 
 from glauber_lib import exact
-from glauber_lib.bounds import (
+from glauber_lib.chains import run_chains
+from glauber_lib.drift import birth_death_time, scan_drift, states_with_count, token_drift
+from glauber_lib.escape import (
     basin_escape_times,
-    birth_death_time,
     calibrate_stays,
-    contraction_bound,
-    contraction_norms,
     describe_trap,
     escape_probability,
     longest_stays,
-    measure_influence,
     mixing_lower_bound,
-    poisson_interval,
     recurrent_states,
     regress_stays,
-    replacement_tokens,
-    scan_drift,
-    search_influence,
-    states_with_count,
-    sufficient_temperature,
-    threshold,
     time_count_escapes,
     time_escapes,
-    token_drift,
 )
-from glauber_lib.chains import run_chains
-from glauber_lib.incompatibility import bootstrap_interval
+from glauber_lib.influence import (
+    contraction_bound,
+    contraction_norms,
+    measure_influence,
+    replacement_tokens,
+    search_influence,
+    sufficient_temperature,
+    threshold,
+)
 from glauber_lib.models import IsingModel, RestrictedModel, TabularModel, all_states
 from glauber_lib.paper import Run
 from glauber_lib.plotting import COLORS, matrix, plain_ticks, reference_line, value_ticks
+from glauber_lib.stats import bootstrap_interval, poisson_interval
 
 run = Run("02_bounds", profile)
 model = run.model(run["model"])

@@ -32,29 +32,22 @@ from sklearn.decomposition import PCA
 from statsmodels.stats.proportion import proportion_confint
 
 from glauber_lib import exact
-from glauber_lib.basins import Embedder, cosine_distance, embed_states
-from glauber_lib.bounds import (
+from glauber_lib.chains import run_chains
+from glauber_lib.couplings import coalesce
+from glauber_lib.crossover import coalescence_bound, compare_growth, transition_temperatures
+from glauber_lib.escape import log_pseudo_likelihood
+from glauber_lib.influence import (
     contraction_bound,
-    log_pseudo_likelihood,
     measure_influence,
     replacement_tokens,
     sufficient_temperature,
     threshold,
 )
-from glauber_lib.chains import run_chains
-from glauber_lib.couplings import coalesce
-from glauber_lib.crossover import (
-    coalescence_bound,
-    compare_growth,
-    convergence,
-    median_survival,
-    survival_curve,
-    transition_temperatures,
-)
-from glauber_lib.incompatibility import above, bootstrap_interval, rank_correlation
+from glauber_lib.instruments import Embedder, cosine_distance, embed_states
 from glauber_lib.models import RestrictedModel, all_states
 from glauber_lib.paper import Run
 from glauber_lib.plotting import COLORS, band, plain_ticks, reference_line, value_ticks
+from glauber_lib.stats import above, bootstrap_interval, convergence, median_survival, rank_correlation, survival_curve
 
 run = Run("03_crossover", profile)
 model = run.model(run["model"])

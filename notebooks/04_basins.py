@@ -32,32 +32,28 @@ from scipy.stats import binomtest, spearmanr
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 
-from glauber_lib.basins import (
+from glauber_lib.chains import run_chains
+from glauber_lib.escape import log_pseudo_likelihood
+from glauber_lib.instruments import (
     Embedder,
-    choose_seeds,
     cosine_distance,
-    dwell_times,
     embed_states,
-    entropy_production,
-    group_difference,
-    inside_runs,
-    label_rises,
     load_sentiment,
     load_topic_scorer,
-    occupied_runs,
-    recurrence_times,
-    reversible_paths,
-    survey_traps,
-    template_families,
     topic_scores,
-    transition_counts,
 )
-from glauber_lib.bounds import log_pseudo_likelihood
-from glauber_lib.chains import run_chains
-from glauber_lib.crossover import median_interval, median_survival
-from glauber_lib.incompatibility import above, bootstrap_interval
 from glauber_lib.paper import Run
 from glauber_lib.plotting import COLORS, band, chain_table, matrix, trajectory
+from glauber_lib.stats import above, bootstrap_interval, group_difference, label_rises, median_interval, median_survival
+from glauber_lib.topics import (
+    choose_seeds,
+    dwell_times,
+    entropy_production,
+    recurrence_times,
+    reversible_paths,
+    transition_counts,
+)
+from glauber_lib.traps import inside_runs, occupied_runs, survey_traps, template_families
 
 run = Run("04_basins", profile)
 model = run.model(run["model"])

@@ -19,10 +19,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from tqdm.auto import tqdm
 
-from glauber_lib.bounds import escape_probability
 from glauber_lib.chains import run_chains
-from glauber_lib.engine import uniforms
-from glauber_lib.models import TabularModel, load_model
+from glauber_lib.draws import uniforms
+from glauber_lib.escape import escape_probability
+from glauber_lib.language import load_model
+from glauber_lib.models import TabularModel
 from glauber_lib.paper import ROOT, load_passages
 
 N, CHAINS = 20, 64

@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 
 from glauber_lib.chains import run_chains
 from glauber_lib.embedded import DATA, EMBEDDED
-from glauber_lib.models import load_model
+from glauber_lib.language import load_model
 from glauber_lib.paper import load_passages
 
 RECIPE = """\

@@ -19,7 +19,8 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from glauber_lib.embedded import DATA
-from glauber_lib.models import IsingModel, TabularModel, load_model
+from glauber_lib.language import load_model
+from glauber_lib.models import IsingModel, TabularModel
 
 # derandomized: the suite gives the same answer each time, so that a failure is a change
 hypothesis.settings.register_profile("glauber", deadline=None, derandomize=True, database=None, max_examples=50)

@@ -11,35 +11,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedKFold
 
-from glauber_lib.basins import (
+from glauber_lib.chains import run_chains
+from glauber_lib.escape import escape_bound, score_gaps
+from glauber_lib.exact import transition_matrix
+from glauber_lib.instruments import (
     TOPICS,
     Embedder,
     LexicalTopicScorer,
     TopicScorer,
     cosine_distance,
-    dwell_times,
     embed_states,
-    entropy_production,
-    group_difference,
-    inside_runs,
-    label_rises,
     load_topic_scorer,
-    modal_state,
-    occupied_runs,
-    recurrence_times,
-    reversible_paths,
     sentiment,
-    still_runs,
-    survey_traps,
-    template_families,
     topic_scores,
-    transition_counts,
 )
-from glauber_lib.bounds import escape_bound, score_gaps
-from glauber_lib.chains import Trace, run_chains
-from glauber_lib.exact import transition_matrix
 from glauber_lib.models import TabularModel
 from glauber_lib.paper import load_passages
+from glauber_lib.stats import group_difference, label_rises
+from glauber_lib.topics import dwell_times, entropy_production, recurrence_times, reversible_paths, transition_counts
+from glauber_lib.traces import Trace
+from glauber_lib.traps import inside_runs, modal_state, occupied_runs, still_runs, survey_traps, template_families
 
 
 @pytest.fixture(scope="module")

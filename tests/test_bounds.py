@@ -9,37 +9,36 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_chains import Watched
 
-from glauber_lib import engine, exact
-from glauber_lib.bounds import (
+from glauber_lib import checkpoints, exact
+from glauber_lib.couplings import coalesce
+from glauber_lib.drift import birth_death_time, scan_drift, states_with_count, token_drift
+from glauber_lib.escape import (
     basin_escape_times,
-    birth_death_time,
     calibrate_stays,
-    column_influence,
-    contraction_bound,
-    contraction_norms,
     escape_bound,
     escape_probability,
     log_pseudo_likelihood,
     longest_stays,
-    measure_influence,
     mixing_lower_bound,
-    poisson_interval,
     recurrent_states,
     regress_stays,
-    replacement_tokens,
-    scan_drift,
     score_gaps,
-    search_influence,
-    states_with_count,
-    sufficient_temperature,
-    threshold,
     time_count_escapes,
     time_escapes,
-    token_drift,
 )
-from glauber_lib.chains import Trace
-from glauber_lib.couplings import coalesce
+from glauber_lib.influence import (
+    column_influence,
+    contraction_bound,
+    contraction_norms,
+    measure_influence,
+    replacement_tokens,
+    search_influence,
+    sufficient_temperature,
+    threshold,
+)
 from glauber_lib.models import IsingModel, TabularModel, all_states
+from glauber_lib.stats import poisson_interval
+from glauber_lib.traces import Trace
 
 
 def full_influence(model, n, temperatures):
@@ -500,7 +499,7 @@ def test_a_count_of_independent_sites_is_a_birth_death_chain(holding):
 
 
 def test_influence_that_was_interrupted_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "CHECKPOINT", 0.0)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT", 0.0)
     model, file = random_table(4, 3), tmp_path / "influence.npz"
     contexts, tokens = np.array([[0, 1, 2, 0], [1, 1, 0, 2]]), np.tile([1, 2], (2, 4, 1))
     tokens[contexts == 1] = [0, 2]

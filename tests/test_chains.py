@@ -10,10 +10,11 @@ from conftest import codes, fit, random_ising, random_joint, random_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glauber_lib import engine, exact
-from glauber_lib.chains import Trace, run_chains
-from glauber_lib.engine import inverse_cdf, probabilities, uniforms
+from glauber_lib import checkpoints, exact
+from glauber_lib.chains import run_chains
+from glauber_lib.draws import inverse_cdf, probabilities, uniforms
 from glauber_lib.models import TabularModel
+from glauber_lib.traces import Trace
 
 MOVES = ("step", "chain", "site", "old", "new")
 
@@ -404,7 +405,7 @@ def test_a_run_may_be_interrupted_at_any_line(line, holding):
 @pytest.mark.parametrize("holding", ["path", "geometric"])
 @pytest.mark.parametrize("call", [3, 40, 300])
 def test_a_run_that_died_goes_on_from_its_checkpoint_on_the_same_path(call, holding, tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "CHECKPOINT", 0.0)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT", 0.0)
     model, states, file = random_table(3, 3), np.zeros((2, 3), int), tmp_path / "chains.npz"
     options = {"n_steps": 400, "seed": 8, "holding": holding}
     whole = run_chains(model, states, **options)
@@ -433,10 +434,10 @@ def test_a_checkpoint_that_cannot_be_read_is_said_in_a_line_and_begun_anew(conte
 
 
 def test_a_chain_in_which_nothing_happens_is_written_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "CHECKPOINT", 0.0)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT", 0.0)
     stuck = TabularModel(np.array([[[0.0, 0.0], [-200.0, -200.0]], [[0.0, -200.0]] * 2]))
-    written, write = [], engine.Checkpoint.write
-    monkeypatch.setattr(engine.Checkpoint, "write", lambda self, r: written.append(r.n_steps) or write(self, r))
+    written, write = [], checkpoints.Checkpoint.write
+    monkeypatch.setattr(checkpoints.Checkpoint, "write", lambda self, r: written.append(r.n_steps) or write(self, r))
     trace = run_chains(stuck, [[0, 0]], n_steps=50_000, checkpoint=tmp_path / "chains.npz")
     assert len(trace.step) == 0 and 10 < len(written) < 20 and max(np.diff(written)) <= 4096 and written[-1] == 50_000
 

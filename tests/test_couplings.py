@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_chains import Watched, memories
 
-from glauber_lib import engine, exact
+from glauber_lib import checkpoints, exact
 from glauber_lib.couplings import Coalescence, coalesce, maximal_coupling
-from glauber_lib.engine import probabilities, uniforms
+from glauber_lib.draws import probabilities, uniforms
 from glauber_lib.models import IsingModel, all_states
 
 LAWS = {
@@ -259,7 +259,7 @@ def same_result(a, b):
 @pytest.mark.parametrize("call", [1, 2, 10, 30])
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_pairs_that_were_interrupted_go_on_from_their_checkpoint(call, error, tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "CHECKPOINT", 0.0)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT", 0.0)
     model, file, rng = random_table(4, 3), tmp_path / "pairs.npz", np.random.default_rng(1)
     x, y = rng.integers(3, size=(2, 6, 4))
     x[0] = y[0]  # one pair has met before it begins

@@ -10,18 +10,9 @@ from hypothesis import strategies as st
 
 from glauber_lib import exact
 from glauber_lib.couplings import coalesce
-from glauber_lib.crossover import (
-    GROWTH,
-    Transition,
-    coalescence_bound,
-    compare_growth,
-    convergence,
-    median_interval,
-    median_survival,
-    survival_curve,
-    transition_temperatures,
-)
+from glauber_lib.crossover import GROWTH, Transition, coalescence_bound, compare_growth, transition_temperatures
 from glauber_lib.models import IsingModel
+from glauber_lib.stats import convergence, median_interval, median_survival, survival_curve
 
 
 def test_median_without_censoring_is_the_sample_median():

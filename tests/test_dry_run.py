@@ -15,9 +15,10 @@ from conftest import SIZES, TEXTS, save_classifier, save_tiny
 from sentence_transformers import SentenceTransformer
 
 from glauber_lib import hub
-from glauber_lib.basins import choose_seeds, load_sentiment
-from glauber_lib.models import load_model
+from glauber_lib.instruments import load_sentiment
+from glauber_lib.language import load_model
 from glauber_lib.paper import NOTEBOOKS, ROOT, Run, load_passages, load_profile
+from glauber_lib.topics import choose_seeds
 
 KINDS = {  # what each published name is a model of
     "bert-base-uncased": "bert",

@@ -14,8 +14,10 @@ from test_chains import Watched, moves_of
 from glauber_lib import exact
 from glauber_lib.chains import run_chains
 from glauber_lib.couplings import coalesce
-from glauber_lib.engine import STORE, Conditionals, inverse_cdf, uniforms, weights
-from glauber_lib.models import ONE_QUERY, IsingModel, TabularModel, all_states, hidden_at
+from glauber_lib.draws import inverse_cdf, uniforms, weights
+from glauber_lib.engine import STORE, Conditionals
+from glauber_lib.language import ONE_QUERY, hidden_at
+from glauber_lib.models import IsingModel, TabularModel, all_states
 
 HOLDING = ["path", "geometric"]
 both_ways = pytest.mark.parametrize("holding", HOLDING)

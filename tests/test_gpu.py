@@ -7,10 +7,10 @@ import torch
 from conftest import MASKED, TEXTS
 from test_chains import moves_of
 
-from glauber_lib.bounds import measure_influence, replacement_tokens
 from glauber_lib.chains import run_chains
 from glauber_lib.couplings import coalesce
-from glauber_lib.models import CausalLM, MaskedLM
+from glauber_lib.influence import measure_influence, replacement_tokens
+from glauber_lib.language import CausalLM, MaskedLM
 
 there = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
 CARD = pytest.param("cuda", marks=[pytest.mark.gpu, there])

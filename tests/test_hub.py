@@ -23,9 +23,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense
 
 from glauber_lib import check, hub
-from glauber_lib.basins import Embedder, PipelineTopicScorer, load_sentiment
 from glauber_lib.hub import Location, locate
-from glauber_lib.models import load_model
+from glauber_lib.instruments import Embedder, PipelineTopicScorer, load_sentiment
+from glauber_lib.language import load_model
 from glauber_lib.paper import NOTEBOOKS, ROOT, Run, load_profile
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -455,7 +455,7 @@ def test_of_every_notebook_the_conditionals_are_counted(profile):
 
 
 def test_the_count_of_a_measurement_is_what_it_asks_for(tiny):
-    from glauber_lib.bounds import measure_influence, replacement_tokens
+    from glauber_lib.influence import measure_influence, replacement_tokens
 
     model, asked = tiny["bert"], []
     counted = SimpleNamespace(

@@ -10,18 +10,16 @@ from hypothesis import strategies as st
 
 from glauber_lib.incompatibility import (
     Rectangles,
-    above,
-    binned_intervals,
-    bootstrap_interval,
     marked_texts,
     measure_joint,
     measure_rectangles,
     noise_floor,
     opposite_signs,
-    rank_correlation,
     sample_rectangles,
 )
-from glauber_lib.models import TabularModel, all_states, load_model
+from glauber_lib.language import load_model
+from glauber_lib.models import TabularModel, all_states
+from glauber_lib.stats import above, binned_intervals, bootstrap_interval, rank_correlation
 
 
 def log_ratio(model, state, site, old, new, temperature):

@@ -11,17 +11,10 @@ from conftest import MASKED, TEXTS, build_tiny, corpus, random_joint, save_tiny,
 from safetensors.torch import load_file, save_file
 
 from glauber_lib.chains import run_chains
+from glauber_lib.draws import probabilities
 from glauber_lib.embedded import EMBEDDED, empty_network, load_embedded, save_embedded
-from glauber_lib.engine import probabilities
-from glauber_lib.models import (
-    CausalLM,
-    IsingModel,
-    MaskedLM,
-    TabularModel,
-    all_states,
-    load_model,
-    n_positions,
-)
+from glauber_lib.language import CausalLM, MaskedLM, load_model, n_positions
+from glauber_lib.models import IsingModel, TabularModel, all_states
 
 # Pinned answers of the final embedded weights: name -> (best token at the site, its log-probability), for the causal
 # model given what stands to the left.

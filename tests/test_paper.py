@@ -13,11 +13,12 @@ import pytest
 from conftest import random_table
 from PIL import Image
 
-from glauber_lib import models, paper
-from glauber_lib.chains import Trace, run_chains
+from glauber_lib import language, paper
+from glauber_lib.chains import run_chains
 from glauber_lib.embedded import EMBEDDED
 from glauber_lib.models import TabularModel
 from glauber_lib.paper import ROOT, Run, load_passages, load_profile
+from glauber_lib.traces import Trace
 
 PROFILES = tomllib.loads((ROOT / "notebooks" / "profiles.toml").read_text())
 
@@ -131,7 +132,7 @@ def test_a_progress_title_does_not_count(root):
 
 def test_a_model_counts_by_its_weights_and_vocabulary(root, tiny_folders):
     run = Run("02_bounds", "smoke")
-    load = lambda **options: models.load_model(tiny_folders["bert"], **options)  # noqa: E731
+    load = lambda **options: language.load_model(tiny_folders["bert"], **options)  # noqa: E731
     assert run.cached(rank, load()) == run.cached(rank, load(batch_tokens=50)) == 1
     changed = load()
     changed.network.bert.embeddings.word_embeddings.weight.data[7, 7] += 1e-4
@@ -144,7 +145,7 @@ def test_a_model_counts_by_its_weights_and_vocabulary(root, tiny_folders):
 
 def test_a_method_of_a_model_counts_by_the_model(root, tiny_folders):
     run = Run("01_incompatibility", "smoke")  # which ranks replacements by a method of the control
-    methods = [models.load_model(tiny_folders["gpt2"], causal=True).proposals for _ in range(2)]
+    methods = [language.load_model(tiny_folders["gpt2"], causal=True).proposals for _ in range(2)]
     assert run.cached(rank, methods[0]) == run.cached(rank, methods[1]) == 1
 
 

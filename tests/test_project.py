@@ -10,8 +10,8 @@ import jupytext
 import pytest
 import yaml
 
-from glauber_lib.basins import TOPICS
 from glauber_lib.embedded import PACKAGES, package_tokenizer
+from glauber_lib.instruments import TOPICS
 from glauber_lib.paper import NOTEBOOKS, ROOT, load_passages
 
 SCRIPTS = sorted((ROOT / "notebooks").glob("*.py"))

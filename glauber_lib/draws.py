@@ -1,0 +1,113 @@
+r"""Random draws: counter-based uniforms, inverse distribution functions, and the checks of what they are given.
+
+Step `t` of chain `k` uses the numbers that Philox with key (seed, k) gives at counter `t`. A path is therefore a
+function of seed, chain and start; it depends neither on the batch it is computed in nor on where it was resumed.
+"""
+
+import numpy as np
+import torch
+
+ABSENT = -1  # fills up states that are shorter than others
+
+
+def check_temperature(temperature, shape=()):
+    """`temperature` as float64 array broadcast to `shape`; ValueError unless positive and finite."""
+    values = np.asarray(temperature, dtype=float)
+    if not np.all(np.isfinite(values) & (values > 0)):
+        raise ValueError(f"temperature must be > 0 and finite, got {temperature}")
+    return np.broadcast_to(values, shape).copy()
+
+
+def check_states(states, n_tokens):
+    """A copy of `states` as int64[B, n]; those of a list that are shorter than others are filled up with `ABSENT`.
+
+    Raises
+    ------
+    ValueError
+        Unless all are whole numbers in 0 .. n_tokens - 1, and every state has a site.
+    """
+    rows = [states] if isinstance(states, np.ndarray) else [np.asarray(row) for row in states]
+    if len({row.shape for row in rows}) <= 1:
+        rows = [np.asarray(states)]
+        if rows[0].ndim != 2 or rows[0].size == 0:
+            raise ValueError(f"states must have shape (chains, sites), got {rows[0].shape}")
+    for row in rows:
+        if row.size == 0:
+            raise ValueError("every state must have a site, got one without")
+        if not np.issubdtype(row.dtype, np.integer):
+            raise ValueError(f"states must be integers, got {row.dtype}")
+        if row.min() < 0 or row.max() >= n_tokens:
+            raise ValueError(f"states must hold tokens 0..{n_tokens - 1}, got {row.min()}..{row.max()}")
+    if len(rows) == 1:
+        return rows[0].astype(np.int64)
+    filled = np.full((len(rows), max(map(len, rows))), ABSENT, dtype=np.int64)
+    for place, row in zip(filled, rows, strict=True):
+        place[: len(row)] = row
+    return filled
+
+
+def parts(index, size):
+    """Pieces of at most `size` elements of an array; none of an empty one."""
+    return [index[k : k + size] for k in range(0, len(index), size)]
+
+
+def uniforms(seed, chains, first_step, n_steps, *, stream=0):
+    """Uniform numbers float64[B, n_steps, 4] in [0, 1): four a step for each chain.
+
+    Parameters
+    ----------
+    seed : int
+        Non-negative; with the chain number it is the key of the generator.
+    chains : sequence of int
+        Numbers of the B chains.
+    first_step, n_steps : int
+        The steps ``first_step .. first_step + n_steps - 1``.
+    stream : int
+        Numbers of different streams are independent.
+    """
+    out = np.empty((len(chains), n_steps, 4))
+    for k, chain in enumerate(chains):
+        numbers = np.random.Philox(key=np.array([seed, chain], np.uint64), counter=int(first_step) + (stream << 128))
+        np.random.Generator(numbers).random(out=out[k])  # 53 bits of each 64
+    return out
+
+
+def weights(scores, temperature):
+    """Unnormalised conditional law float64[B, V] of scores [B, V] at temperatures [B]; the largest weight is one."""
+    scaled = scores.to(torch.float64, copy=True)
+    scaled -= scaled.amax(-1, keepdim=True)
+    scaled /= torch.as_tensor(temperature, dtype=torch.float64, device=scores.device)[..., None]
+    return scaled.exp_()
+
+
+def probabilities(scores, temperature):
+    """Conditional law float64[B, V] of scores [B, V] at temperatures [B] (paper §3)."""
+    law = weights(scores, temperature)
+    return law / law.sum(-1, keepdim=True)
+
+
+def inverse_cdf(weights, uniform):
+    """Draw one index per row of non-negative `weights`.
+
+    Parameters
+    ----------
+    weights : torch.Tensor, float64[B, V]
+        Not necessarily normalised.
+    uniform : torch.Tensor, float64[B]
+        In [0, 1).
+
+    Returns
+    -------
+    index : torch.Tensor, int64[B]
+        First index whose cumulative weight exceeds the uniform share of the total: never one of zero weight.
+    low, high : torch.Tensor, float64[B]
+        The interval of uniforms that gives this index.
+    """
+    cumulative = weights.cumsum(-1)
+    total = cumulative[:, -1]
+    target = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
+    index = torch.searchsorted(cumulative, target[:, None], right=True)  # (B, 1)
+    index = index.clamp(max=weights.shape[1] - 1)  # only where all weights are zero
+    high = cumulative.gather(1, index)[:, 0]
+    low = cumulative.gather(1, (index - 1).clamp(min=0))[:, 0].where(index[:, 0] > 0, torch.zeros_like(total))
+    return index[:, 0], low / total, high / total
