@@ -11,7 +11,7 @@ import torch
 from tqdm.auto import tqdm
 
 from glauber_lib.checkpoints import Checkpoint
-from glauber_lib.draws import ABSENT, check_states, check_temperature, inverse_cdf, parts, uniforms, weights
+from glauber_lib.draws import ABSENT, check_states, check_temperature, chunks, inverse_cdf, uniforms, weights
 from glauber_lib.engine import ALWAYS, UNKNOWN, Conditionals, run_clocks
 from glauber_lib.traces import Trace, moves_before
 
@@ -102,7 +102,7 @@ class _Chains:
                     hold = np.where(rate > 0, np.floor(np.log1p(-u[:, 0]) / np.log1p(-rate)), np.inf)
                 leaves = hold < end - entered[rows]
                 active[rows[~leaves]] = False
-                for part in parts(np.flatnonzero(leaves), self.at_once):
+                for part in chunks(np.flatnonzero(leaves), self.at_once):
                     now = np.maximum(entered[rows[part]] + hold[part].astype(np.int64), start)
                     self._leave(rows[part], u[part, 1:], now)
                     entered[rows[part]] = now + 1
@@ -121,7 +121,7 @@ class _Chains:
     def _learn_to_leave(self, rows):
         """Fill in the unknown probabilities to leave; summed over the other tokens, so that tiny ones are exact."""
         at, site = np.nonzero(np.isnan(self.leave[rows]))
-        for part in parts(np.arange(len(at)), self.at_once):
+        for part in chunks(np.arange(len(at)), self.at_once):
             chain = rows[at[part]]
             law = weights(self.conditionals.scores(self.state[chain], site[part]), self.temperature[chain])
             self.leave[chain, site[part]] = _other_share(law, self.state[chain, site[part]])

@@ -46,8 +46,8 @@ def check_states(states, n_tokens):
     return filled
 
 
-def parts(index, size):
-    """Pieces of at most `size` elements of an array; none of an empty one."""
+def chunks(index, size):
+    """Consecutive pieces of at most `size` elements of the array `index`; an empty array has none."""
     return [index[k : k + size] for k in range(0, len(index), size)]
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from glauber_lib.draws import ABSENT, parts, uniforms
+from glauber_lib.draws import ABSENT, chunks, uniforms
 
 STORE = 2 * 2**30  # bytes of remembered scores: 512 chains of 20 sites with |V| = 30,000 take 1.2 GiB of them
 UNKNOWN = np.array([2.0, -1.0]).reshape(2, 1, 1)  # an interval no uniform lies in, for `keep`
@@ -152,7 +152,7 @@ def run_clocks(update, keep, free, n_free, *, seed, chains, start, n_steps, at_o
             sites = free.take(first_site + (draws[:, :, 0] * n_free[:, None]).astype(np.int64))  # (B, steps)
             uniform = np.ascontiguousarray(draws[:, :, 1])
             while len(rows := _next_events(clock, first, sites, uniform, keep)):
-                for part in parts(rows, at_once):
+                for part in chunks(rows, at_once):
                     at = clock[part] - first
                     seen = part * sites.shape[1] + at
                     update(part, sites.take(seen), draws.reshape(-1, 4)[seen, 1:], clock[part])

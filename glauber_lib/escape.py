@@ -6,7 +6,7 @@ import statsmodels.api as sm
 import torch
 
 from glauber_lib.chains import run_chains
-from glauber_lib.draws import check_temperature, parts
+from glauber_lib.draws import check_temperature, chunks
 from glauber_lib.stats import poisson_interval
 
 # Margins of a state --------------------------------------------------------------------------------------------------
@@ -16,7 +16,7 @@ def _by_site(model, states):
     """Scores float64[., V] of every state at every site, some rows at a time, with the rows' numbers (n per state)."""
     size, n = states.shape
     sites, repeated = np.tile(np.arange(n), size), np.repeat(states, n, axis=0)
-    for part in parts(np.arange(size * n), 256):  # |V| float64 per row
+    for part in chunks(np.arange(size * n), 256):  # |V| float64 per row
         yield part, model.scores(repeated[part], sites[part]).to(torch.float64, copy=True)
 
 
@@ -237,7 +237,7 @@ def basin_escape_times(model, basin, temperature):
     for i in range(n):
         rest = np.unique(np.delete(basin, i, axis=1), axis=0, return_inverse=True)[1].ravel()
         alike = rest[:, None] == rest  # states that differ at most at site i
-        for part in parts(np.arange(size), 256):  # |V| float64 per row
+        for part in chunks(np.arange(size), 256):  # |V| float64 per row
             law = (model.scores(basin[part], np.full(len(part), i)).double() / temperature).log_softmax(1)
             tokens = torch.as_tensor(basin[:, i], device=law.device)
             inside[part] += np.where(alike[part], law[:, tokens].exp().cpu().numpy(), 0.0) / n

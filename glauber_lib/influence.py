@@ -8,7 +8,7 @@ import torch
 from tqdm.auto import tqdm
 
 from glauber_lib.checkpoints import Checkpoint, Stored
-from glauber_lib.draws import check_temperature, parts
+from glauber_lib.draws import check_temperature, chunks
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def measure_influence(model, contexts, replacements, temperatures, *, checkpoint
             kept.write(_Measured(**same, delta=delta, tv=tv, n_steps=done))
         changed = np.repeat(contexts[context][None], n_new + 1, axis=0)  # row 0 stays as it is
         changed[1:, j] = replacements[context, j]
-        for others in parts(np.delete(np.arange(n), j), at_once):
+        for others in chunks(np.delete(np.arange(n), j), at_once):
             scores = model.scores(np.repeat(changed, len(others), axis=0), np.tile(others, n_new + 1))
             scores = scores.view(n_new + 1, len(others), -1).double()
             difference = scores[1:] - scores[:1]  # (R, sites, V)
