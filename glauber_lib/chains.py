@@ -2,101 +2,142 @@ r"""Glauber dynamics: choose a free site uniformly, resample its token from the 
 
 .. math:: P_\tau(x, y) = \frac1n \sum_i \mathbf 1\{y_{-i} = x_{-i}\}\, \pi_{i,\tau}(y_i \mid x_{-i})
 
-(paper §3). `run_chains` runs many chains at once, on the paths that the plain loop takes (`kernels`, `engine`) or, for
-escape times far beyond what can be run step by step, jumping from move to move (`_Chains.jump`).
+(paper §3). `run_chains` runs many chains at once, in one of two ways: `_SteppedChains` draws every step, on the paths of
+the plain loop (`kernels`) and with the short cuts of `engine`; `_JumpingChains` goes from move to move, for escape times
+far beyond what can be run step by step.
 """
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
 from glauber_lib.checkpoints import Checkpoint
 from glauber_lib.draws import ABSENT, check_states, check_temperature, chunks, inverse_cdf, uniforms, weights
-from glauber_lib.engine import ALWAYS, UNKNOWN, Conditionals, run_clocks
+from glauber_lib.engine import Conditionals, KeepIntervals, run_clocks
+from glauber_lib.models import ConditionalModel
 from glauber_lib.traces import Trace, moves_before
+
+SETTINGS = ("initial", "temperature", "seed", "chains", "frozen", "holding", "model")  # of a trace: what makes its path
+
+
+# Chains on their way -------------------------------------------------------------------------------------------------
 
 
 class _Chains:
-    """The chains of one run on their way: states, what is known of their conditionals, moves."""
+    """The chains of one run: their states, the moves that they made, and what ends them.
 
-    def __init__(self, conditionals, state, temperature, frozen, until, stopped, max_moves):
-        self.conditionals, self.state, self.temperature = conditionals, state, temperature
-        self.until, self.stopped = until, stopped
-        self.made, self.max_moves = np.zeros(len(state), np.int64), max_moves
-        self.end = np.inf  # the step at which the limit of moves ends the run
-        self.free = ~frozen & (state != ABSENT)
+    Parameters
+    ----------
+    model : ConditionalModel
+    past : Trace
+        What is done before; of no steps for a new run.
+    target : int
+        Steps to have done at the end, those of `past` included.
+    until, max_moves, memory
+        See `run_chains`.
+    """
+
+    def __init__(self, model, past, target, *, until, max_moves, memory):
+        self.past, self.until, self.max_moves = past, until, max_moves
+        self.conditionals = Conditionals(model, memory)
+        self.at_once = max(1, 2**24 // model.n_tokens)  # rows of |V| float64 at a time
+        self.seed, self.numbers, self.temperature = past.seed, past.chains, past.temperature
+        self.state, self.stopped = past.final.copy(), past.stopped.copy()
+        self.free = ~past.frozen & (self.state != ABSENT)
         self.n_free = self.free.sum(1)
-        self.order = np.argsort(~self.free, axis=1, kind="stable")  # row k: its free sites first
-        self.keep = np.empty((2, *state.shape))  # uniforms that keep the token
-        self.keep[:] = UNKNOWN
-        self.keep[:, stopped >= 0] = ALWAYS
-        self.leave = np.where(self.free, np.nan, 0.0)  # probability that a step at the site is a move; nan: not known
-        self.at_once = max(1, 2**24 // conditionals.model.n_tokens)  # rows of |V| float64 at a time
-        self.moves = []  # arrays (5, .): step, chain, site, old, new
-
-    def count(self, rows, start):
-        """Take over the moves that `rows` made, each time they are named, in `start` steps before."""
-        self.made += np.bincount(rows, minlength=len(self.made))
-        if self.max_moves is not None and (self.made >= self.max_moves).any():
-            self.end = start  # at the limit already
-
-    def rest(self, rows, steps):
-        """Chains that meet the condition after `steps` steps stay where they are."""
-        if self.until is None or len(rows) == 0:
-            return
-        met = np.asarray(self.until(self.state[rows]), bool)
-        self.stopped[rows[met]] = steps[met]
-        self.keep[:, rows[met]] = ALWAYS
+        self.moves = [np.stack([past.step, past.chain, past.site, past.old, past.new])]  # arrays (5, .)
+        self.n_moves = np.bincount(past.chain, minlength=len(self.state))
+        spent = max_moves is not None and (self.n_moves >= max_moves).any()
+        self.end = past.n_steps if spent else target  # steps after which the run ends: fewer once `max_moves` are made
+        waiting = np.flatnonzero(self.stopped < 0)
+        self.stop_where_met(waiting, np.full(len(waiting), past.n_steps))
 
     def move(self, rows, sites, tokens, steps):
         """Change one token of each row."""
         self.moves.append(np.stack([steps, rows, sites, self.state[rows, sites], tokens]))
         self.state[rows, sites] = tokens
-        self.made[rows] += 1
-        if self.max_moves is not None and (full := self.made[rows] == self.max_moves).any():
+        self.n_moves[rows] += 1
+        if self.max_moves is not None and (full := self.n_moves[rows] == self.max_moves).any():
             self.end = min(self.end, int(steps[full].min()) + 1)
 
+    def stop_where_met(self, rows, steps):
+        """Stop, after `steps` steps, the chains of `rows` that meet the condition `until`; returns these."""
+        if self.until is None or len(rows) == 0:
+            return rows[:0]
+        met = np.asarray(self.until(self.state[rows]), bool)
+        self.stopped[rows[met]] = steps[met]
+        return rows[met]
+
+    def so_far(self, done):
+        """The trace of the first `done` steps, without those after the end."""
+        n_steps = min(done, self.end)
+        step, chain, site, old, new = moves_before(n_steps, self.moves)
+        return replace(
+            self.past, step=step, chain=chain, site=site, old=old, new=new, n_steps=n_steps,
+            stopped=np.where(self.stopped > n_steps, -1, self.stopped),
+            model_calls=self.past.model_calls + self.conditionals.calls, complete=n_steps == self.end,
+        )  # fmt: skip
+
+
+class _SteppedChains(_Chains):
+    """Chains of which every step is drawn: the `engine.Walkers` of one run."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.sites = np.argsort(~self.free, axis=1, kind="stable")  # row k: its free sites first
+        self.keep = KeepIntervals(*self.state.shape)
+        self.keep.stop(np.flatnonzero(self.stopped >= 0))
+
+    def advance(self, go_on, progress):
+        """Run to the end; steps that all chains have done."""
+        return run_clocks(self, start=self.past.n_steps, end=self.end, go_on=go_on, progress=progress)
+
     def step(self, rows, sites, uniform, steps):
-        """One step of the chain `rows`: the token is the inverse of the conditional's distribution function."""
+        """One step of the chains `rows`: the token is the inverse of the conditional's distribution function."""
         law = weights(self.conditionals.scores(self.state[rows], sites), self.temperature[rows])
         drawn = torch.stack(inverse_cdf(law, torch.from_numpy(uniform[:, 0]).to(law.device)))
-        token, *ends = drawn.cpu().numpy()  # one transfer: tokens are small enough for float64
+        token, low, high = drawn.cpu().numpy()  # one transfer: tokens are small enough for float64
         token = token.astype(np.int64)
         moved = token != self.state[rows, sites]
-        self.keep[:, rows[moved]] = UNKNOWN
-        self.keep[:, rows, sites] = ends
+        self.keep.forget(rows[moved])
+        self.keep.learn(rows, sites, low, high)
         if moved.any():
             self.move(rows[moved], sites[moved], token[moved], steps[moved])
-            self.rest(rows[moved], steps[moved] + 1)
+            self.keep.stop(self.stop_where_met(rows[moved], steps[moved] + 1))
 
-    def jump(self, *, seed, chains, entered, start, n_steps, progress, go_on):
-        r"""From move to move: holding times are geometric with the exact probability to leave.
 
-        A step moves with probability :math:`\frac1n\sum_i (1 - \pi_i(x_i \mid x_{-i}))`. The site is then chosen by
-        its term of the sum, and the token from its conditional without the present one. Move `m` of a chain uses the
-        numbers of counter `m` in a stream of its own.
+class _JumpingChains(_Chains):
+    r"""Chains that go from move to move: the number of steps between two moves is drawn at once.
 
-        Parameters
-        ----------
-        entered : ndarray, int64[B]
-            Step at which each chain entered its state.
+    A step from state x is a move with probability :math:`p = \frac1n\sum_i (1 - \pi_i(x_i \mid x_{-i}))`. The steps
+    before the move are geometric with p. The site of the move is drawn by its term of the sum, and the token from its
+    conditional without the present one. Move `m` of a chain uses the numbers of counter `m` in a stream of its own.
+    """
 
-        Returns
-        -------
-        int
-            Steps that all chains have done.
-        """
-        end = start + n_steps
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.leave = np.where(self.free, np.nan, 0.0)  # probability that a step at the site is a move; nan: not known
+
+    def advance(self, go_on, progress):
+        """Run to the end; steps that all chains have done."""
+        start, end = self.past.n_steps, self.end
+        entered = np.zeros(len(self.state), np.int64)  # step at which each chain entered its state: before `start` too
+        np.maximum.at(entered, self.past.chain, self.past.step + 1)
         active = self.stopped < 0
 
-        def known():  # steps of which every chain's state is known; a state may have been entered before `start`
+        def known():  # steps of which every chain's state is known
             return int(np.where(active, np.clip(entered, start, end), end).min())
 
-        bar = tqdm(total=n_steps, desc=progress, unit="step", disable=progress is None, leave=False)
+        bar = tqdm(total=end - start, desc=progress, unit="step", disable=progress is None, leave=False)
         try:
             while len(rows := np.flatnonzero(active)):
                 self._learn_to_leave(rows)
-                u = np.stack([uniforms(seed, chains[[k]], self.made[k], 1, stream=1)[0, 0] for k in rows])
+                u = np.stack([uniforms(self.seed, self.numbers[[k]], self.n_moves[k], 1, stream=1)[0, 0] for k in rows])
                 rate = np.minimum(self.leave[rows].sum(1) / self.n_free[rows], 1.0)
                 with np.errstate(divide="ignore", invalid="ignore"):
                     hold = np.where(rate > 0, np.floor(np.log1p(-u[:, 0]) / np.log1p(-rate)), np.inf)
@@ -107,16 +148,17 @@ class _Chains:
                     self._leave(rows[part], u[part, 1:], now)
                     entered[rows[part]] = now + 1
                 active &= self.stopped < 0
-                done = known() - start
-                bar.update(done - bar.n)
+                done = known()
+                bar.update(done - start - bar.n)
                 if not go_on(done):
                     return done
         except KeyboardInterrupt:
-            end = known()
-            bar.write(f"interrupted after {end - start} of {n_steps} steps: what was done by then is returned")
+            done = known()
+            bar.write(f"interrupted after {done - start} of {end - start} steps: what was done by then is returned")
+            return done
         finally:
             bar.close()
-        return end - start
+        return end
 
     def _learn_to_leave(self, rows):
         """Fill in the unknown probabilities to leave; summed over the other tokens, so that tiny ones are exact."""
@@ -127,7 +169,7 @@ class _Chains:
             self.leave[chain, site[part]] = _other_share(law, self.state[chain, site[part]])
 
     def _leave(self, rows, uniform, steps):
-        """The move at which each chain leaves its state."""
+        """The move with which each chain leaves its state."""
         site = inverse_cdf(torch.from_numpy(self.leave[rows]), torch.from_numpy(uniform[:, 0]))[0].numpy()
         law = weights(self.conditionals.scores(self.state[rows], site), self.temperature[rows])
         own = torch.from_numpy(self.state[rows, site]).to(law.device)[:, None]
@@ -136,7 +178,7 @@ class _Chains:
         self.leave[rows] = np.where(self.free[rows], np.nan, 0.0)
         self.leave[rows, site] = _other_share(law, token)
         self.move(rows, site, token, steps)
-        self.rest(rows, steps + 1)
+        self.stop_where_met(rows, steps + 1)
 
 
 def _other_share(law, token):
@@ -146,23 +188,26 @@ def _other_share(law, token):
     return (others / (others + law.gather(1, index)[:, 0])).cpu().numpy()
 
 
+# A run ---------------------------------------------------------------------------------------------------------------
+
+
 def run_chains(
-    model,
-    states,
+    model: ConditionalModel,
+    states: ArrayLike | list | None,
     *,
-    n_steps,
-    temperature=1.0,
-    seed=0,
-    chains=None,
-    frozen=None,
-    until=None,
-    holding="path",
-    memory=None,
-    max_moves=None,
-    resume=None,
-    checkpoint=None,
-    progress=None,
-):
+    n_steps: int,
+    temperature: ArrayLike = 1.0,
+    seed: int = 0,
+    chains: ArrayLike | None = None,
+    frozen: ArrayLike | None = None,
+    until: Callable[[np.ndarray], ArrayLike] | None = None,
+    holding: str = "path",
+    memory: int | None = None,
+    max_moves: int | None = None,
+    resume: Trace | None = None,
+    checkpoint: str | Path | None = None,
+    progress: str | None = None,
+) -> Trace:
     """Run B chains of Glauber dynamics side by side, each updating its own random site.
 
     Parameters
@@ -191,7 +236,7 @@ def run_chains(
         Bytes for remembered scores (`engine.Conditionals`); no result depends on it.
     max_moves : int, optional
         The run ends, with fewer than `n_steps`, when a chain has made so many moves: a budget of work beside that of
-        steps. That is a stopping time of the chains, so that what it censors is censored as by any other budget.
+        steps. The end is a stopping time of the chains, so that what it censors is censored as by any other budget.
     resume : Trace, optional
         A trace to go on from: `n_steps` more steps with its settings; `states` is then ignored. Give `until` again.
     checkpoint : str or Path, optional
@@ -211,67 +256,50 @@ def run_chains(
         For a temperature that is not positive and finite, states that are no int[B, n] of tokens of the model, a
         chain without a free site, an unknown way of `holding`, or a checkpoint of another run.
     """
-    if resume is not None:
-        states = [row[row != ABSENT] for row in resume.final]
-        temperature, seed, holding = resume.temperature, resume.seed, resume.holding
-        chains, frozen = resume.chains, resume.frozen
-    state = check_states(states, model.n_tokens)
-    n_steps, seed = int(n_steps), int(seed)
+    n_steps = int(n_steps)
     if not 0 <= n_steps <= 2**62:
         raise ValueError(f"n_steps must be >= 0 and at most 2**62, got {n_steps}")
     if max_moves is not None and max_moves < 1:
         raise ValueError(f"max_moves must be at least 1, got {max_moves}")
-    if holding not in ("path", "geometric"):
-        raise ValueError(f"holding must be 'path' or 'geometric', got {holding!r}")
+    if resume is None:
+        past = _unrun(model, states, temperature, seed, chains, frozen, holding)
+    else:
+        past = _unrun(
+            model, [row[row != ABSENT] for row in resume.final], resume.temperature, resume.seed, resume.chains,
+            resume.frozen, resume.holding,
+        )  # fmt: skip
+        past = replace(resume, model=past.model)
+    target = past.n_steps + n_steps
+    file = Checkpoint(checkpoint)
+    past = file.resume(past, target, SETTINGS)
+    make = _JumpingChains if past.holding == "geometric" else _SteppedChains
+    running = make(model, past, target, until=until, max_moves=max_moves, memory=memory)
+
+    def go_on(done: int) -> bool:
+        if done >= running.end:
+            return False
+        file.write_when_due(running.so_far, done)
+        return True
+
+    done = running.advance(go_on, progress) if past.n_steps < running.end else past.n_steps
+    return file.write(running.so_far(done))
+
+
+def _unrun(model, states, temperature, seed, chains, frozen, holding):
+    """The trace of no steps from which these settings (see `run_chains`) begin; ValueError where one is not valid."""
+    state = check_states(states, model.n_tokens)
     size, n = state.shape
-    temperature = check_temperature(temperature, (size,))
+    temperature, seed = check_temperature(temperature, (size,)), int(seed)
     chains = np.arange(size) if chains is None else np.asarray(chains, dtype=np.int64)
     if chains.shape != (size,) or seed < 0:
         raise ValueError(f"need one chain number per state and a seed >= 0, got {chains.shape} for {size}, seed {seed}")
     frozen = np.broadcast_to(np.zeros(n, bool) if frozen is None else np.asarray(frozen, bool), (size, n)).copy()
     if (stuck := (frozen | (state == ABSENT)).all(1)).any():
         raise ValueError(f"every chain needs a free site; all are frozen in chain {int(np.argmax(stuck))}")
-
-    target = n_steps + (0 if resume is None else resume.n_steps)
-    kept = Checkpoint(checkpoint, Trace)
-    same = {"initial": state.copy() if resume is None else resume.initial, "temperature": temperature, "seed": seed,
-            "chains": chains, "frozen": frozen, "holding": holding, "model": getattr(model, "name", "")}  # fmt: skip
-    if found := kept.resume(target, **same):
-        resume, state = found, found.final.copy()
-    start, calls, stopped, before = 0, 0, np.full(size, -1), np.zeros((5, 0), dtype=np.int64)
-    if resume is not None:
-        start, calls, stopped = resume.n_steps, resume.model_calls, resume.stopped.copy()
-        before = np.stack([resume.step, resume.chain, resume.site, resume.old, resume.new])
-    conditionals = Conditionals(model, memory)
-    running = _Chains(conditionals, state, temperature, frozen, until, stopped, max_moves)
-    running.count(before[1], start)
-    running.rest(np.flatnonzero(stopped < 0), np.full((stopped < 0).sum(), start))
-
-    def so_far(done):
-        end = min(start + done, running.end)
-        step, chain, site, old, new = moves_before(end, [before, *running.moves])
-        return Trace(
-            **same, step=step, chain=chain, site=site, old=old, new=new, n_steps=end,
-            stopped=np.where(stopped > end, -1, stopped), model_calls=calls + conditionals.calls,
-            complete=end in (target, running.end),
-        )  # fmt: skip
-
-    def go_on(done):
-        ended = start + done >= running.end
-        if kept.due() and not ended:
-            kept.write(so_far(done))
-        return not ended
-
-    options = {"seed": seed, "chains": chains, "start": start, "n_steps": target - start, "progress": progress}
-    if start in (target, running.end):
-        done = 0
-    elif holding == "geometric":
-        entered = np.zeros(size, np.int64)
-        np.maximum.at(entered, before[1], before[0] + 1)
-        done = running.jump(entered=entered, go_on=go_on, **options)
-    else:
-        at_once = running.at_once
-        done = run_clocks(
-            running.step, running.keep, running.order, running.n_free, at_once=at_once, go_on=go_on, **options
-        )
-    return kept.write(so_far(done))
+    if holding not in ("path", "geometric"):
+        raise ValueError(f"holding must be 'path' or 'geometric', got {holding!r}")
+    none = np.zeros(0, np.int64)
+    return Trace(
+        state, none, none, none, none, none, 0, temperature, seed, chains, frozen, np.full(size, -1), holding,
+        getattr(model, "name", ""), complete=False,
+    )  # fmt: skip

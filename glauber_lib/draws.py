@@ -4,29 +4,52 @@ Step `t` of chain `k` uses the numbers that Philox with key (seed, k) gives at c
 function of seed, chain and start; it depends neither on the batch it is computed in nor on where it was resumed.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
+import numpy.typing as npt
 import torch
 
 ABSENT = -1  # fills up states that are shorter than others
 
 
-def check_temperature(temperature, shape=()):
-    """`temperature` as float64 array broadcast to `shape`; ValueError unless positive and finite."""
+def check_temperature(temperature: npt.ArrayLike, shape: tuple[int, ...] = ()) -> np.ndarray:
+    """The temperature as float64 array of a shape.
+
+    Parameters
+    ----------
+    temperature : float or array_like
+        In units of the model's scores.
+    shape : tuple of int
+        What `temperature` is broadcast to.
+
+    Raises
+    ------
+    ValueError
+        Unless every temperature is positive and finite.
+    """
     values = np.asarray(temperature, dtype=float)
     if not np.all(np.isfinite(values) & (values > 0)):
         raise ValueError(f"temperature must be > 0 and finite, got {temperature}")
     return np.broadcast_to(values, shape).copy()
 
 
-def check_states(states, n_tokens):
-    """A copy of `states` as int64[B, n]; those of a list that are shorter than others are filled up with `ABSENT`.
+def check_states(states: npt.ArrayLike | Sequence[npt.ArrayLike], n_tokens: int) -> np.ndarray:
+    """A copy of states as int64[B, n].
+
+    Parameters
+    ----------
+    states : array_like, int[B, n], or a list of B states of any lengths
+        Shorter states are filled up with `ABSENT` at their end.
+    n_tokens : int
+        Number of tokens a site may hold.
 
     Raises
     ------
     ValueError
-        Unless all are whole numbers in 0 .. n_tokens - 1, and every state has a site.
+        Unless all tokens are whole numbers in 0 .. n_tokens - 1, and every state has a site.
     """
-    rows = [states] if isinstance(states, np.ndarray) else [np.asarray(row) for row in states]
+    rows = [states] if isinstance(states, np.ndarray) else [np.asarray(row) for row in states]  # type: ignore
     if len({row.shape for row in rows}) <= 1:
         rows = [np.asarray(states)]
         if rows[0].ndim != 2 or rows[0].size == 0:
@@ -46,12 +69,50 @@ def check_states(states, n_tokens):
     return filled
 
 
-def chunks(index, size):
+def check_chains(chains: npt.ArrayLike | None, size: int, seed: int) -> np.ndarray:
+    """The numbers of `size` chains in the random-number generator, int64[size]; 0 .. size - 1 by default.
+
+    Raises
+    ------
+    ValueError
+        Unless there is one number per chain, and the seed is not negative.
+    """
+    numbers = np.arange(size) if chains is None else np.asarray(chains, dtype=np.int64)
+    if numbers.shape != (size,) or seed < 0:
+        raise ValueError(
+            f"need one chain number per state and a seed >= 0, got {numbers.shape} for {size}, seed {seed}"
+        )
+    return numbers
+
+
+def check_frozen(frozen: npt.ArrayLike | None, states: np.ndarray) -> np.ndarray:
+    """The sites that are never resampled, bool[B, n]; none by default.
+
+    Parameters
+    ----------
+    frozen : array_like, bool[n] or bool[B, n], optional
+    states : ndarray, int64[B, n]
+        From `check_states`.
+
+    Raises
+    ------
+    ValueError
+        If a chain has no free site.
+    """
+    frozen = np.broadcast_to(False if frozen is None else np.asarray(frozen, bool), states.shape).copy()
+    if (stuck := (frozen | (states == ABSENT)).all(1)).any():
+        raise ValueError(f"every chain needs a free site; all are frozen in chain {int(np.argmax(stuck))}")
+    return frozen
+
+
+def chunks(index: np.ndarray, size: int) -> list[np.ndarray]:
     """Consecutive pieces of at most `size` elements of the array `index`; an empty array has none."""
     return [index[k : k + size] for k in range(0, len(index), size)]
 
 
-def uniforms(seed, chains, first_step, n_steps, *, stream=0):
+def uniforms(
+    seed: int, chains: Sequence[int] | np.ndarray, first_step: int, n_steps: int, *, stream: int = 0
+) -> np.ndarray:
     """Uniform numbers float64[B, n_steps, 4] in [0, 1): four a step for each chain.
 
     Parameters
@@ -64,6 +125,11 @@ def uniforms(seed, chains, first_step, n_steps, *, stream=0):
         The steps ``first_step .. first_step + n_steps - 1``.
     stream : int
         Numbers of different streams are independent.
+
+    Returns
+    -------
+    ndarray, float64[B, n_steps, 4]
+        Philox4x64 (Salmon et al., 2011) with key (seed, chain) at counter step + 2**128 stream.
     """
     out = np.empty((len(chains), n_steps, 4))
     for k, chain in enumerate(chains):
@@ -72,21 +138,24 @@ def uniforms(seed, chains, first_step, n_steps, *, stream=0):
     return out
 
 
-def weights(scores, temperature):
-    """Unnormalised conditional law float64[B, V] of scores [B, V] at temperatures [B]; the largest weight is one."""
+def weights(scores: torch.Tensor, temperature: npt.ArrayLike) -> torch.Tensor:
+    r"""Unnormalised conditional law float64[B, V] of scores [B, V] at temperatures [B].
+
+    :math:`\exp((s_v - \max_u s_u) / \tau)`: the largest weight is one.
+    """
     scaled = scores.to(torch.float64, copy=True)
     scaled -= scaled.amax(-1, keepdim=True)
     scaled /= torch.as_tensor(temperature, dtype=torch.float64, device=scores.device)[..., None]
     return scaled.exp_()
 
 
-def probabilities(scores, temperature):
+def probabilities(scores: torch.Tensor, temperature: npt.ArrayLike) -> torch.Tensor:
     """Conditional law float64[B, V] of scores [B, V] at temperatures [B] (paper §3)."""
     law = weights(scores, temperature)
     return law / law.sum(-1, keepdim=True)
 
 
-def inverse_cdf(weights, uniform):
+def inverse_cdf(weights: torch.Tensor, uniform: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Draw one index per row of non-negative `weights`.
 
     Parameters
