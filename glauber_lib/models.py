@@ -1,19 +1,23 @@
 r"""Conditional models: the one question everything else asks.
 
-A conditional model answers :math:`s_i(v; x_{-i})`, the score of every token `v` at site `i` given the
-tokens of a state `x` at all other sites. At temperature :math:`\tau` the conditional law is
+A conditional model answers :math:`s_i(v; x_{-i})`, the score of every token `v` at site `i` given the tokens of a
+state `x` at all other sites. At temperature :math:`\tau` the conditional law is
 
 .. math:: \pi_{i,\tau}(v \mid x_{-i}) = \mathrm{softmax}_v\bigl(s_i(v; x_{-i}) / \tau\bigr).
 
-States are arrays of *token indices* ``0 .. n_tokens - 1``: content only, no [CLS] or [SEP]. A language model
-maps them to its own vocabulary and adds its own frame.
+States are arrays of *token indices* ``0 .. n_tokens - 1``: content only, no [CLS] or [SEP]. A language model maps them
+to its own vocabulary and adds its own frame.
 """
 
 import itertools
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
+
+LISTED = 2**16  # most states that are listed to sum hidden sites out of one conditional
 
 
 class ConditionalModel(Protocol):
@@ -32,8 +36,94 @@ class ConditionalModel(Protocol):
     n_tokens: int
     device: torch.device
 
-    def scores(self, states, sites):
-        """Scores float32[B, n_tokens] at ``sites`` int[B] of ``states`` int[B, n], that site masked."""
+    def scores(self, states: Any, sites: Any, hidden: Any = None) -> torch.Tensor:
+        """The model's answer: scores of every token at one site of each state.
+
+        Parameters
+        ----------
+        states : array_like, int[B, n]
+        sites : array_like, int[B]
+            The asked sites. The token that a state has at its asked site does not matter.
+        hidden : array_like, bool[B, n], optional
+            Further sites whose tokens do not matter. The asked site may be marked: it is hidden anyway. A model that
+            cannot hide sites may leave this parameter out; `chains`, `couplings` and the estimators never pass it.
+
+        Returns
+        -------
+        torch.Tensor, float[B, n_tokens]
+            Logarithms of the conditional law given the visible sites, up to a constant per row.
+        """
+        ...
+
+
+def hidden_besides(hidden: Any, states: torch.Tensor, sites: torch.Tensor) -> torch.Tensor:
+    """The sites hidden besides the asked one, bool[B, n].
+
+    Parameters
+    ----------
+    hidden : array_like, bool[B, n]
+    states : torch.Tensor, int64[B, n]
+    sites : torch.Tensor, int64[B]
+
+    Raises
+    ------
+    ValueError
+        If `hidden` is not boolean or has another shape than `states`.
+    """
+    marked = torch.as_tensor(hidden, device=states.device)
+    if marked.dtype != torch.bool or marked.shape != states.shape:
+        got = f"{str(marked.dtype).removeprefix('torch.')}{list(marked.shape)}"
+        raise ValueError(f"hidden must be bool{list(states.shape)}, one entry per site of each state, got {got}")
+    return marked.scatter(1, sites.long()[:, None], False)
+
+
+def marginal_scores(
+    log_joint: Callable[[torch.Tensor], torch.Tensor],
+    n_tokens: int,
+    states: torch.Tensor,
+    sites: torch.Tensor,
+    hidden: torch.Tensor,
+) -> torch.Tensor:
+    r"""Scores of a joint law `p` with hidden sites `H` summed out by listing their tokens.
+
+    .. math:: s_i(v) = \log \sum_{x_H} p(x_i = v, x_H, x_{\text{visible}})
+
+    Parameters
+    ----------
+    log_joint : callable
+        Logarithm float64[K] of :math:`p`, up to a constant, of states int64[K, n].
+    n_tokens : int
+    states : torch.Tensor, int64[B, n]
+    sites : torch.Tensor, int64[B]
+    hidden : torch.Tensor, bool[B, n]
+        From `hidden_besides`.
+
+    Returns
+    -------
+    torch.Tensor, float64[B, n_tokens]
+        Up to the constant of `log_joint`: the conditional given the visible sites, up to a constant per row.
+
+    Raises
+    ------
+    ValueError
+        If a row needs more than `LISTED` states.
+    """
+    states, sites, n_hidden = states.long(), sites.long(), hidden.sum(1)
+    scores = torch.empty(len(states), n_tokens, dtype=torch.float64, device=states.device)
+    for k in n_hidden.unique().tolist():
+        n_listed = n_tokens ** (k + 1)
+        if n_listed > LISTED:
+            raise ValueError(
+                f"a conditional with {k} hidden sites needs {n_tokens}^{k + 1} states, at most {LISTED} are listed: "
+                "hide fewer sites or pass a smaller vocabulary"
+            )
+        row = torch.nonzero(n_hidden == k)[:, 0]  # b of them
+        places = torch.cat([sites[row, None], torch.nonzero(hidden[row])[:, 1].view(-1, k)], dim=1)  # (b, k + 1)
+        tokens = torch.from_numpy(all_states(n_tokens, k + 1)).to(states.device)  # the asked site varies slowest
+        listed = states[row, None].repeat(1, n_listed, 1)  # (b, V^(k+1), n)
+        listed.scatter_(2, places[:, None].expand(-1, n_listed, -1), tokens.expand(len(row), -1, -1))
+        scores[row] = log_joint(listed.flatten(0, 1)).view(len(row), n_tokens, -1).logsumexp(-1)
+    return scores
 
 
 class TabularModel:
@@ -42,39 +132,69 @@ class TabularModel:
     Parameters
     ----------
     table : array_like, shape (n, V, ..., V)
-        ``table[i][x]`` is the score of token ``x[i]`` at site ``i`` given the rest of ``x``.
+        ``table[i][x]`` is the score of token ``x[i]`` at site ``i`` given the other tokens of ``x``.
+
+    Raises
+    ------
+    ValueError
+        If the table has another shape.
     """
 
     memory = 0
 
-    def __init__(self, table):
-        table = torch.as_tensor(np.asarray(table), dtype=torch.float64)
-        n = table.shape[0]
-        if table.ndim != n + 1 or len(set(table.shape[1:])) != 1:
-            raise ValueError(f"table must have shape (n, V, ..., V) with n axes of size V, got {tuple(table.shape)}")
-        self.n_sites, self.n_tokens = n, table.shape[1]
+    def __init__(self, table: npt.ArrayLike):
+        scores = torch.as_tensor(np.asarray(table), dtype=torch.float64)
+        n = scores.shape[0]
+        if scores.ndim != n + 1 or len(set(scores.shape[1:])) != 1:
+            raise ValueError(f"table must have shape (n, V, ..., V) with n axes of size V, got {tuple(scores.shape)}")
+        self.n_sites, self.n_tokens = n, scores.shape[1]
         self.device = torch.device("cpu")
+        self._of_joint = False
         # one row of V scores per site and state of the other sites; its number is a sum over the other sites
-        self._rows = torch.stack([table[i].movedim(i, -1).reshape(-1, self.n_tokens) for i in range(n)]).flatten(0, 1)
+        self._rows = torch.stack([scores[i].movedim(i, -1).reshape(-1, self.n_tokens) for i in range(n)]).flatten(0, 1)
         powers = self.n_tokens ** torch.arange(n - 2, -1, -1)
         self._powers = torch.stack([torch.cat([powers[:i], torch.zeros(1).long(), powers[i:]]) for i in range(n)])
 
     @property
-    def cache_key(self):
+    def cache_key(self) -> list:
         """What stands for the model in the key of a cached result."""
         return ["TabularModel", self._rows.numpy()]
 
     @classmethod
-    def from_joint(cls, log_joint):
-        """The compatible model of a joint law: every site scores by ``log_joint`` (shape (V, ..., V))."""
-        log_joint = np.asarray(log_joint)
-        return cls(np.stack([log_joint] * log_joint.ndim))
+    def from_joint(cls, log_joint: npt.ArrayLike) -> "TabularModel":
+        """The compatible model of a joint law, given by its logarithm up to a constant, shape (V, ..., V).
 
-    def scores(self, states, sites):
-        """See `ConditionalModel.scores`."""
+        Every site scores by `log_joint`. Only a table made so can hide sites.
+        """
+        log_joint = np.asarray(log_joint)
+        model = cls(np.stack([log_joint] * log_joint.ndim))
+        model._of_joint = True
+        return model
+
+    def scores(self, states: Any, sites: Any, hidden: Any = None) -> torch.Tensor:
+        """See `ConditionalModel.scores`.
+
+        Of a joint the scores are its unnormalised logarithm, summed over the hidden sites.
+
+        Raises
+        ------
+        ValueError
+            If a site is hidden and the table was not made from a joint.
+        """
         states, sites = torch.as_tensor(states), torch.as_tensor(sites)
+        if hidden is not None and (besides := hidden_besides(hidden, states, sites)).any():
+            if not self._of_joint:
+                raise ValueError(
+                    "a table of conditionals does not say what the conditional given fewer sites is: its conditionals "
+                    "need not fit any joint law; to hide sites, make the model with TabularModel.from_joint"
+                )
+            return marginal_scores(self._log_joint, self.n_tokens, states, sites, besides)
         row = (states * self._powers[sites]).sum(1) + sites * (len(self._rows) // self.n_sites)
         return self._rows[row]
+
+    def _log_joint(self, states):
+        """What every site of a joint's table scores by: here the first."""
+        return self.scores(states, torch.zeros(len(states), dtype=torch.int64)).gather(1, states[:, :1])[:, 0]
 
 
 class IsingModel:
@@ -87,11 +207,16 @@ class IsingModel:
         Symmetric :math:`J` with a zero diagonal.
     field : array_like, shape (n,), optional
         :math:`h`, zero by default.
+
+    Raises
+    ------
+    ValueError
+        If the couplings are not symmetric or have a diagonal.
     """
 
     n_tokens, memory = 2, 0
 
-    def __init__(self, couplings, field=None):
+    def __init__(self, couplings: npt.ArrayLike, field: npt.ArrayLike | None = None):
         self.couplings = torch.as_tensor(np.asarray(couplings), dtype=torch.float64)
         n = self.couplings.shape[0]
         if self.couplings.shape != (n, n) or not torch.equal(self.couplings, self.couplings.T):
@@ -102,12 +227,24 @@ class IsingModel:
         self.n_sites = n
         self.device = torch.device("cpu")
 
-    def scores(self, states, sites):
-        """See `ConditionalModel.scores`."""
-        spins = 2.0 * torch.as_tensor(states) - 1  # (B, n)
-        sites = torch.as_tensor(sites)
-        local = (self.couplings[sites] * spins).sum(1) + self.field[sites]
-        return torch.stack([-local, local], dim=1)
+    def scores(self, states: Any, sites: Any, hidden: Any = None) -> torch.Tensor:
+        """See `ConditionalModel.scores`.
+
+        The two scores are minus and plus the local field. In a row with hidden sites they are the unnormalised log
+        joint, summed over these.
+        """
+        states, sites = torch.as_tensor(states), torch.as_tensor(sites)
+        local = (self.couplings[sites] * (2.0 * states - 1)).sum(1) + self.field[sites]
+        scores = torch.stack([-local, local], dim=1)
+        if hidden is None:
+            return scores
+        besides = hidden_besides(hidden, states, sites)
+        summed = marginal_scores(self._log_joint, self.n_tokens, states, sites, besides)
+        return torch.where(besides.any(1, keepdim=True), summed, scores)
+
+    def _log_joint(self, states):
+        spins = 2 * states.double() - 1  # (K, n)
+        return (spins * (spins @ self.couplings / 2 + self.field)).sum(1)
 
 
 class RestrictedModel:
@@ -122,9 +259,14 @@ class RestrictedModel:
         The sites that are free.
     tokens : array_like, int[V]
         Tokens they may hold; the conditionals are normalised over these.
+
+    Raises
+    ------
+    ValueError
+        If a site or a token is named twice.
     """
 
-    def __init__(self, model, template, sites, tokens):
+    def __init__(self, model: Any, template: npt.ArrayLike, sites: npt.ArrayLike, tokens: npt.ArrayLike):
         self.model, self.template = model, np.asarray(template)
         self.sites, self.tokens = np.asarray(sites), np.asarray(tokens)
         if len(set(self.sites.tolist())) < len(self.sites) or len(set(self.tokens.tolist())) < len(self.tokens):
@@ -132,21 +274,33 @@ class RestrictedModel:
         self.n_sites, self.n_tokens, self.device = len(self.sites), len(self.tokens), model.device
 
     @property
-    def cache_key(self):
+    def cache_key(self) -> list:
         """What cached results depend on."""
         return ["RestrictedModel", self.model.cache_key, self.template, self.sites, self.tokens]
 
-    def fill(self, states):
+    def fill(self, states: npt.ArrayLike) -> np.ndarray:
         """States int[B, n] of the small system as states int[B, m] of the language model."""
+        states = np.asarray(states)
         full = np.tile(self.template, (len(states), 1))
-        full[:, self.sites] = self.tokens[np.asarray(states)]
+        full[:, self.sites] = self.tokens[states]
         return full
 
-    def scores(self, states, sites):
-        """See `ConditionalModel.scores`."""
-        return self.model.scores(self.fill(states), self.sites[np.asarray(sites)])[:, torch.as_tensor(self.tokens)]
+    def scores(self, states: Any, sites: Any, hidden: Any = None) -> torch.Tensor:
+        """See `ConditionalModel.scores`.
+
+        The sites are hidden from `model`, to which a hidden site is not restricted to `tokens`.
+        """
+        full, places = self.fill(states), self.sites[np.asarray(sites)]
+        if hidden is None:
+            scores = self.model.scores(full, places)
+        else:
+            besides = hidden_besides(hidden, torch.as_tensor(states), torch.as_tensor(sites))
+            full_hidden = np.zeros(full.shape, bool)
+            full_hidden[:, self.sites] = besides.numpy()
+            scores = self.model.scores(full, places, full_hidden)
+        return scores[:, torch.as_tensor(self.tokens)]
 
 
-def all_states(n_tokens, n_sites):
+def all_states(n_tokens: int, n_sites: int) -> np.ndarray:
     """Every state of a small system, int64[V**n, n], in the order of their base-V codes."""
     return np.array(list(itertools.product(range(n_tokens), repeat=n_sites)), dtype=np.int64)

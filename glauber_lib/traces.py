@@ -1,28 +1,50 @@
 """What chains leave behind: initial states, moves, and the states that follow from them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from glauber_lib.checkpoints import Stored
 
 
-def moves_before(end, moves):
-    """Moves before step `end`, in order of time: arrays int64[C, M], whose first rows are step and chain, as one."""
-    moves = np.concatenate(moves, axis=1)
-    moves = moves[:, moves[0] < end]
-    return moves[:, np.lexsort(moves[:2][::-1])]
+def moves_before(end: float, moves: Sequence[np.ndarray]) -> np.ndarray:
+    """The moves of the first `end` steps as one array, ordered by step and chain.
+
+    Parameters
+    ----------
+    end : int or float
+    moves : sequence of ndarray, int64[C, .]
+        One column per move; the first two rows are step and chain.
+
+    Returns
+    -------
+    ndarray, int64[C, M]
+        Moves of one step of one chain keep the order in which they were given.
+    """
+    joined = np.concatenate(moves, axis=1)
+    joined = joined[:, joined[0] < end]
+    return joined[:, np.lexsort(joined[:2][::-1])]  # a stable sort
 
 
-def replay(initial, step, places, new, steps, n_steps):
+def replay(
+    initial: np.ndarray,
+    step: np.ndarray,
+    places: tuple[np.ndarray, np.ndarray],
+    new: np.ndarray,
+    steps: npt.ArrayLike,
+    n_steps: int,
+) -> np.ndarray:
     """States after given numbers of steps.
 
     Parameters
     ----------
     initial : ndarray, int64[..., B, n]
     step : ndarray, int64[M]
-        Of moves in order of time; a move at step `t` (from 0) is seen in the state after `t + 1` steps.
+        Of moves in order of time; a move at step `t` (from 0) is seen in the state after `t + 1` steps. A step may
+        hold several moves.
     places : (ndarray, ndarray), int64[M]
         The row and the site of each move.
     new : ndarray, int64[..., M]
@@ -34,31 +56,39 @@ def replay(initial, step, places, new, steps, n_steps):
     Returns
     -------
     ndarray, int64[K, ..., B, n]
+
+    Raises
+    ------
+    ValueError
+        If one of `steps` is outside 0 .. n_steps.
     """
     steps = np.atleast_1d(steps)
     if steps.min() < 0 or steps.max() > n_steps:
         raise ValueError(f"steps must lie in 0..{n_steps}, got {steps.min()}..{steps.max()}")
     out = np.empty((len(steps), *initial.shape), dtype=np.int64)
     state, done, (row, site) = initial.copy(), 0, places
+    n_moves = np.searchsorted(step, steps, side="left")  # moves at steps < steps[k]
     for k in np.argsort(steps, kind="stable"):
-        until = np.searchsorted(step, steps[k], side="left")  # moves at steps < steps[k]
-        state[..., row[done:until], site[done:until]] = new[..., done:until]  # of several at one place, the last stays
-        done = until
-        out[k] = state
+        now = slice(done, n_moves[k])
+        state[..., row[now], site[now]] = new[..., now]  # of several at one place, the last stays
+        out[k], done = state, n_moves[k]
     return out
 
 
 @dataclass(frozen=True)
 class Trace(Stored):
-    """What `run_chains` leaves: the initial states and every move.
+    """The path of chains: their initial states and every move.
+
+    A move is the change of one token. `run_chains` makes at most one move in a step of a chain. A kernel that changes
+    several sites in a step (`kernels.run`) leaves one move for each of them, with the same step.
 
     Attributes
     ----------
     initial : ndarray, int64[B, n]
         Shorter states are filled up with -1 at their end.
     step, chain, site, old, new : ndarray, int64[M]
-        The moves in order of time. A move at step `t` (from 0) is seen in the state after `t + 1` steps. `chain` is
-        a row of `initial`.
+        The moves, ordered by step, then by chain. A move at step `t` (from 0) is seen in the state after `t + 1`
+        steps, together with the other moves of that step. `chain` is a row of `initial`.
     n_steps : int
         Steps run.
     temperature : ndarray, float64[B]
@@ -96,17 +126,19 @@ class Trace(Stored):
     model_calls: int = field(default=0, compare=False)
     complete: bool = True
 
-    def states(self, steps):
-        """States int64[K, B, n] after each of the K numbers of `steps` (each between 0 and `n_steps`)."""
+    def states(self, steps: npt.ArrayLike) -> np.ndarray:
+        """States int64[K, B, n] after each of the K numbers of `steps`; ValueError outside 0 .. n_steps."""
         return replay(self.initial, self.step, (self.chain, self.site), self.new, steps, self.n_steps)
 
     @cached_property
-    def final(self):
+    def final(self) -> np.ndarray:
         """States int64[B, n] at the end."""
         return self.states(self.n_steps)[0]
 
-    def visits(self, row):
-        """The states one chain visits, in order, and how long it stays in each.
+    def visits(self, row: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The states that one chain visits, in order, and how long it stays in each.
+
+        A visit begins with the moves of one step, however many. A step that changes nothing prolongs the visit.
 
         Returns
         -------
@@ -117,10 +149,11 @@ class Trace(Stored):
             Steps spent there; the last one is censored by the end of the run, or by `until`.
         """
         mine = np.flatnonzero(self.chain == row)
-        entered = np.concatenate([[0], self.step[mine] + 1])
-        states = np.empty((len(entered), self.initial.shape[1]), dtype=np.int64)
-        states[0] = self.initial[row]
-        for k, (site, token) in enumerate(zip(self.site[mine], self.new[mine], strict=True), start=1):
-            states[k] = states[k - 1]
-            states[k, site] = token
+        steps, visit = np.unique(self.step[mine], return_inverse=True)
+        entered = np.concatenate([[0], steps + 1])
+        tokens = np.tile(self.initial[row], (len(entered), 1))  # (K, n)
+        tokens[visit + 1, self.site[mine]] = self.new[mine]
+        last = np.zeros_like(tokens)  # the visit that last changed the site
+        last[visit + 1, self.site[mine]] = visit + 1
+        states = np.take_along_axis(tokens, np.maximum.accumulate(last), axis=0)
         return states, entered, np.diff(np.append(entered, self.n_steps))
