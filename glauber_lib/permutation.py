@@ -1,0 +1,98 @@
+"""Permutation tests: what a statistic would be if the labels of what was measured were exchanged."""
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+
+def holm(p: ArrayLike) -> np.ndarray:
+    """p-values float[K] corrected for the number of them (Holm, 1979), in their order."""
+    p = np.asarray(p, dtype=float)
+    order, corrected = np.argsort(p), np.empty(len(p))
+    corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1)
+    return corrected
+
+
+def label_rises(gain: ArrayLike, own: ArrayLike, *, n_resamples: int = 10_000, seed: int = 0) -> pd.DataFrame:
+    """Permutation test, for every label, of 'it rises more than the other labels that were not the seed's'.
+
+    Under the null hypothesis a chain's rises are exchangeable between the labels that were not its seed's. The
+    statistic is a label's mean rise over the chains it was not the seed of, less that of their other labels.
+
+    Parameters
+    ----------
+    gain : array_like, float[C, L]
+        Rise of each label's score along each chain.
+    own : array_like, int[C]
+        The seed's label of each chain.
+    n_resamples : int
+    seed : int
+
+    Returns
+    -------
+    DataFrame
+        Per label: ``rise`` (mean over the chains it was not the seed of), ``excess`` (the statistic), ``p`` (one-sided,
+        never zero) and ``p_holm`` (corrected for the number of labels).
+    """
+    gain, own, rng = np.asarray(gain, float), np.asarray(own), np.random.default_rng(seed)
+    n_labels, rows = gain.shape[1], []
+    for label in range(n_labels):
+        mine = gain[own != label]
+        others = np.ones_like(mine, bool)
+        others[np.arange(len(mine)), own[own != label]] = False
+        values = mine[others].reshape(len(mine), n_labels - 1)  # the labels that were not the seed's
+        center = values.mean(1)
+        scale = (n_labels - 1) / (n_labels - 2)  # a value less the mean of the others
+        observed = scale * (mine[:, label] - center).mean()
+        picks = rng.integers(n_labels - 1, size=(n_resamples, len(mine)))
+        drawn = scale * (values[np.arange(len(mine)), picks] - center).mean(1)
+        p = (1 + (drawn >= observed - 1e-12).sum()) / (1 + n_resamples)
+        rows.append({"rise": mine[:, label].mean(), "excess": observed, "p": p})
+    table = pd.DataFrame(rows)
+    return table.assign(p_holm=holm(table.p))
+
+
+def group_difference(
+    values: ArrayLike,
+    groups: ArrayLike,
+    *,
+    blocks: ArrayLike | None = None,
+    n_resamples: int = 10_000,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Permutation test of 'the groups have the same mean vector': the share of the variance that lies between them.
+
+    Parameters
+    ----------
+    values : array_like, float[C, L]
+    groups : array_like, [C]
+        Any labels.
+    blocks : array_like, [C], optional
+        Rows are permuted within blocks alone, whose means are taken off first; default: one block.
+    n_resamples : int
+    seed : int
+
+    Returns
+    -------
+    share : float
+        Sum of squares between groups over the total one.
+    p : float
+        Share of random assignments to groups of the same sizes that give as much; never zero.
+    """
+    values, rng = np.asarray(values, float), np.random.default_rng(seed)
+    block = np.zeros(len(values), int) if blocks is None else np.unique(np.asarray(blocks), return_inverse=True)[1]
+    places = [np.flatnonzero(block == k) for k in range(block.max() + 1)]
+    centered = np.empty_like(values)
+    for place in places:
+        centered[place] = values[place] - values[place].mean(0)
+    index = np.unique(np.asarray(groups), return_inverse=True)[1]
+    member = (index[:, None] == np.arange(index.max() + 1)).astype(float)  # (C, groups)
+    between = lambda rows: ((member.T @ rows) ** 2 / member.sum(0)[:, None]).sum()  # noqa: E731
+    observed = between(centered)
+    drawn, order = [], np.arange(len(values))
+    for _ in range(n_resamples):
+        for place in places:
+            order[place] = rng.permutation(place)
+        drawn.append(between(centered[order]))
+    p = (1 + (np.array(drawn) >= observed * (1 - 1e-12)).sum()) / (1 + n_resamples)
+    return float(observed / (centered**2).sum()), float(p)

@@ -1,0 +1,79 @@
+"""What is read from the states of a chain: the words of its moves, embeddings, topic scores.
+
+A state is read as its text. Embedders and scorers are arguments; `instruments` has those that load models.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from glauber_lib.traces import Trace
+
+
+class TextEmbedder(Protocol):
+    """What embeds texts, such as `instruments.Embedder`."""
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """Unit vectors float[len(texts), d]."""
+        ...
+
+
+class TextScorer(Protocol):
+    """What scores the topics of texts, such as `instruments.TopicScorer`."""
+
+    labels: list[str]
+
+    def score(self, texts: Sequence[str]) -> np.ndarray:
+        """Probabilities float[len(texts), len(labels)]."""
+        ...
+
+
+def cosine_distance(vectors: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """``1 - cos`` between unit vectors, over the last axis: the semantic drift of the paper's §6.1."""
+    return 1.0 - (vectors * reference).sum(-1)
+
+
+def embed_states(model: Any, embedder: TextEmbedder, states: ArrayLike) -> np.ndarray:
+    """Embeddings float32[..., d] of states int[..., n] of a language model."""
+    states = np.asarray(states)
+    vectors = embedder.embed(model.texts(states.reshape(-1, states.shape[-1])))
+    return vectors.reshape(*states.shape[:-1], -1)
+
+
+def topic_scores(model: Any, scorer: TextScorer, states: ArrayLike) -> np.ndarray:
+    """Topic probabilities float64[..., labels] of states int[..., n] of a language model."""
+    states = np.asarray(states)
+    scores = scorer.score(model.texts(states.reshape(-1, states.shape[-1])))
+    return scores.reshape(*states.shape[:-1], -1)
+
+
+def moves_in_words(model: Any, trace: Trace, row: int, moves: Iterable[int]) -> pd.DataFrame:
+    """The first state of one chain and some of its moves, as words.
+
+    Parameters
+    ----------
+    model : MaskedLM or CausalLM
+        The model that the trace was run with.
+    trace : Trace
+    row : int
+        The chain.
+    moves : iterable of int
+        Which of the chain's changes of state, from 0.
+
+    Returns
+    -------
+    DataFrame
+        ``step`` (steps done when the state was entered), ``held`` (steps spent in it), ``words`` (of the whole state),
+        and what the move that led there changed: ``sites``, and ``before``, the words they held; none at the start.
+    """
+    states, entered, durations = trace.visits(row)
+    rows = []
+    for k in [0, *(int(move) + 1 for move in moves)]:
+        sites = np.flatnonzero(states[k] != states[k - 1]).tolist() if k else []
+        earlier = model.words(states[k - 1]) if k else []
+        before = [earlier[site] for site in sites]
+        rows.append((entered[k], durations[k], model.words(states[k]), sites, before))
+    return pd.DataFrame(rows, columns=["step", "held", "words", "sites", "before"])
