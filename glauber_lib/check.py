@@ -16,12 +16,12 @@ import pandas as pd
 import torch
 
 from glauber_lib.hub import LOCAL, Location, first_line, locate, locate_passages
-from glauber_lib.language import _LanguageModel, load_model
+from glauber_lib.language import LanguageModel, load_model
 from glauber_lib.paper import NOTEBOOKS, load_passages, load_profile
 
 ROLES = ("model", "models", "control", "embedder", "topic_scorer", "second_scorer", "sentiment")
 PACKAGED = {"minilm", "similarity", "lexical", "vader"}  # embedder and scorers that come with the package
-BATCH_TOKENS = inspect.signature(_LanguageModel).parameters["batch_tokens"].default
+BATCH_TOKENS = inspect.signature(LanguageModel).parameters["batch_tokens"].default
 MEASURED = 0.2  # seconds a speed is measured for, at least
 
 

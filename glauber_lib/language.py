@@ -5,125 +5,43 @@ vocabulary.
 """
 
 import copy
-import hashlib
-import json
-import math
+from collections.abc import Iterable
 from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 import transformers
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
+from glauber_lib.checksums import describe_tokenizer, weights_checksum
 from glauber_lib.embedded import EMBEDDED, load_embedded, package_tokenizer
 from glauber_lib.hub import first_line, place_to_load
+from glauber_lib.models import hidden_besides, marginal_scores
+from glauber_lib.networks import HEADS, hidden_at, n_positions
 
-# From the encoder's vector at one site to the scores of the whole vocabulary, per architecture.
-HEADS = {
-    "albert": lambda network, hidden: network.predictions(hidden),
-    "bert": lambda network, hidden: network.cls(hidden),
-    "deberta-v2": lambda network, hidden: (  # also v3; its newer head decodes with the word embeddings
-        network.cls(hidden)
-        if network.legacy
-        else network.lm_predictions(hidden, network.base_model.embeddings.word_embeddings)
-    ),
-    "distilbert": lambda network, hidden: network.vocab_projector(
-        network.vocab_layer_norm(network.activation(network.vocab_transform(hidden)))
-    ),
-    "electra": lambda network, hidden: network.generator_lm_head(network.generator_predictions(hidden)),
-    "esm": lambda network, hidden: network.lm_head(hidden),
-    "modernbert": lambda network, hidden: network.decoder(network.head(hidden)),
-    "mpnet": lambda network, hidden: network.lm_head(hidden),
-    "roberta": lambda network, hidden: network.lm_head(hidden),
-    "xlm-roberta": lambda network, hidden: network.lm_head(hidden),
-}
-# Architectures whose last layer `hidden_at` evaluates at the asked sites alone.
-ONE_QUERY = {"bert", "distilbert", "roberta", "xlm-roberta"}
 PLACEHOLDERS = ("[unused", "madeupword", "<null_")  # entries that fill up a vocabulary: BERT's, RoBERTa's, ESM's
 
 
-def n_positions(network):
-    """Tokens, frame included, that the network's table of positions has rows for; infinity where it has no table.
+class LanguageModel:
+    """What masked and causal language models share: vocabulary, frame, text and batches. See `MaskedLM`."""
 
-    Where positions are counted from the padding id on (RoBERTa and its kin), the rows up to there are never used.
-    """
-    base = network.base_model
-    table = getattr(getattr(base, "embeddings", None), "position_embeddings", None)
-    table = getattr(base, "wpe", None) if table is None else table  # GPT-2's
-    if table is None:
-        return math.inf
-    return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
+    max_sites: float  # most content tokens that the network has positions for
 
-
-def hidden_at(network, ids, positions, *, causal=False):
-    """What the encoder says at a few positions.
-
-    Parameters
-    ----------
-    network : transformers.PreTrainedModel
-        Of an architecture in `ONE_QUERY` the last layer is evaluated at `positions` alone: it needs all keys and
-        values, but only these queries.
-    ids : torch.Tensor, int64[B, T]
-    positions : torch.Tensor, int64[B, k]
-    causal : bool
-        Whether a position sees only itself and those before it.
-
-    Returns
-    -------
-    torch.Tensor, float[B, k, H]
-    """
-    at = lambda hidden: hidden.gather(1, positions[..., None].expand(-1, -1, hidden.shape[-1]))  # noqa: E731
-    if network.config.model_type not in ONE_QUERY:
-        return at(network.base_model(input_ids=ids).last_hidden_state)
-    heads = network.config.num_attention_heads
-    split = lambda x: x.unflatten(-1, (heads, -1)).transpose(1, 2)  # (B, heads, T, d)  # noqa: E731
-    sites = torch.arange(ids.shape[1], device=ids.device)
-    mask = (sites <= sites[:, None])[None, None] if causal else None
-    hidden = network.base_model.embeddings(input_ids=ids)
-    *layers, last = _layers(network)
-    for layer in layers:
-        hidden = layer(hidden, attention_mask=mask)
-    asked = at(hidden)
-    if causal:
-        mask = (sites <= positions[..., None])[:, None]  # (B, 1, k, T)
-    query, key, value, rest = _open_layer(last)
-    mixed = F.scaled_dot_product_attention(
-        split(query(asked)), split(key(hidden)), split(value(hidden)), attn_mask=mask
-    )
-    return rest(mixed.transpose(1, 2).flatten(2), asked)
-
-
-def _layers(network):
-    """The encoder's layers, of an architecture in `ONE_QUERY`."""
-    base = network.base_model
-    return base.transformer.layer if network.config.model_type == "distilbert" else base.encoder.layer
-
-
-def _open_layer(layer):
-    """Maps of a layer to its queries, keys and values, and from the mixed values and its input to its output."""
-    attention = layer.attention
-    if hasattr(attention, "q_lin"):  # DistilBERT
-
-        def rest(mixed, hidden):
-            mixed = layer.sa_layer_norm(attention.out_lin(mixed) + hidden)
-            return layer.output_layer_norm(layer.ffn(mixed) + mixed)
-
-        return attention.q_lin, attention.k_lin, attention.v_lin, rest
-
-    def rest(mixed, hidden):
-        mixed = attention.output(mixed, hidden)
-        return layer.output(layer.intermediate(mixed), mixed)
-
-    return attention.self.query, attention.self.key, attention.self.value, rest
-
-
-class _LanguageModel:
-    """What masked and causal language models share: vocabulary, frame, text and batching."""
-
-    def __init__(self, network, tokenizer, *, name="", vocabulary=None, batch_tokens=8_192, device=None):
+    def __init__(
+        self,
+        network: Any,
+        tokenizer: Any,
+        *,
+        name: str = "",
+        vocabulary: npt.ArrayLike | None = None,
+        batch_tokens: int = 8_192,
+        device: str | torch.device | None = None,
+    ):
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self.network = network.eval().to(self.device)
+        self.network: Any = network.eval().to(self.device)
         self.tokenizer = tokenizer
         self.name = name
         self.batch_tokens = batch_tokens
@@ -140,7 +58,7 @@ class _LanguageModel:
         self._index = np.full(max(len(tokenizer), network.config.vocab_size), -1)
         self._index[self.vocabulary] = np.arange(self.n_tokens)
 
-    def tokens(self, text, *, n=None):
+    def tokens(self, text: str, *, n: int | None = None) -> np.ndarray:
         """Token indices int64[n] of `text`, truncated to its first `n` tokens.
 
         Raises
@@ -157,52 +75,45 @@ class _LanguageModel:
             raise ValueError(f"text has tokens outside the model's vocabulary {bad}: {text!r}")
         return indices
 
-    def reads(self, text):
+    def reads(self, text: str) -> bool:
         """Whether every token of `text` is in the vocabulary."""
         ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         return bool((self._index[ids] >= 0).all())
 
-    def states(self, texts, *, n):
-        """States int64[len(texts), n]: the first `n` tokens of each text."""
+    def states(self, texts: Iterable[str], *, n: int) -> np.ndarray:
+        """States int64[B, n]: the first `n` tokens of each of B texts; ValueError as for `tokens`."""
         return np.stack([self.tokens(text, n=n) for text in texts])
 
-    def words(self, state):
+    def words(self, state: npt.ArrayLike) -> list[str]:
         """The tokens of one state as strings, one per site."""
         return self.tokenizer.convert_ids_to_tokens(self.vocabulary[np.asarray(state)].tolist())
 
-    def texts(self, states):
+    def texts(self, states: npt.ArrayLike) -> list[str]:
         """States int[B, n] as a list of B strings."""
         return self.tokenizer.batch_decode(self.vocabulary[np.asarray(states)].tolist())
 
-    def round_trips(self, states):
+    def round_trips(self, states: np.ndarray) -> np.ndarray:
         """Whether the text of each of B states is tokenised to the state again, bool[B].
 
-        Not every state is the state of a text: two pieces may merge, a WordPiece ## or a piece without its leading
-        space cannot come first. Such states are legal for the chain, but their text hides what they are.
+        Not every state is the state of a text: two pieces may merge; a WordPiece ## or a piece without its leading
+        space cannot come first. The chain may visit these states, but their text is the text of another state.
         """
         again = self.tokenizer(self.texts(states), add_special_tokens=False, verbose=False)["input_ids"]
         return np.array([ids == own for ids, own in zip(again, self.vocabulary[states].tolist(), strict=True)], bool)
 
     @cached_property
-    def checksum(self):
+    def checksum(self) -> str:
         """Hexadecimal digest of all weights; results are cached by it."""
-        digest = hashlib.blake2b(digest_size=8)
-        for name, tensor in sorted(self.network.state_dict().items()):
-            digest.update(name.encode() + tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes())
-        return digest.hexdigest()
+        return weights_checksum(self.network)
 
     @property
-    def cache_key(self):
+    def cache_key(self) -> list:
         """What cached results depend on: kind, weights and vocabulary."""
-        if backend := getattr(self.tokenizer, "backend_tokenizer", None):
-            tokenizer = backend.to_str()
-        else:  # written in Python, as ESM's: not its repr, which names the folder it was read from
-            words, special = sorted(self.tokenizer.get_vocab().items()), self.tokenizer.special_tokens_map
-            tokenizer = json.dumps([type(self.tokenizer).__name__, special, words], default=str)
-        return [type(self).__name__, self.checksum, self.network.config.to_json_string(), tokenizer, self.vocabulary]
+        settings, tokenizer = self.network.config.to_json_string(), describe_tokenizer(self.tokenizer)
+        return [type(self).__name__, self.checksum, settings, tokenizer, self.vocabulary]
 
-    def double(self):
-        """The same model in float64, to measure rounding with."""
+    def double(self) -> Self:
+        """A copy of the model in float64, to measure rounding with."""
         return type(self)(
             copy.deepcopy(self.network).double(), self.tokenizer, name=self.name, vocabulary=self.vocabulary,
             batch_tokens=self.batch_tokens, device=self.device,
@@ -215,16 +126,16 @@ class _LanguageModel:
         if n > self.max_sites:
             raise ValueError(f"states have {n} tokens, {self.name!r} has positions for at most {self.max_sites}")
 
-    def _in_parts(self, compute, cost, *arrays):
-        """`compute` over a few rows of `arrays` at a time: at most `batch_tokens`, `cost` of them per row.
+    def _in_batches(self, compute, cost, *arrays):
+        """The results of `compute` over batches of rows of `arrays`; a row costs `cost` of the `batch_tokens` tokens.
 
-        Where memory runs out, `batch_tokens` is lowered to half of what failed, for good, until a single row fails.
+        Where memory runs out, `batch_tokens` is halved for good and the batch is tried again, unless it is one row.
         """
-        done, parts, size = 0, [], len(arrays[0])
-        while done < size or not parts:
+        done, batches, size = 0, [], len(arrays[0])
+        while done < size or not batches:
             rows = min(size - done, max(1, self.batch_tokens // cost))
             try:
-                parts.append(compute(*(x[done : done + rows] for x in arrays)))
+                batches.append(compute(*(x[done : done + rows] for x in arrays)))
                 done += rows
                 continue
             except torch.OutOfMemoryError:
@@ -233,10 +144,10 @@ class _LanguageModel:
             # not in the handler: the exception's traceback keeps the tensors of the failed pass alive
             self.batch_tokens = rows // 2 * cost
             torch.cuda.empty_cache()  # does nothing where CUDA is not in use
-        return torch.cat(parts) if len(parts) > 1 else parts[0]
+        return torch.cat(batches) if len(batches) > 1 else batches[0]
 
 
-class MaskedLM(_LanguageModel):
+class MaskedLM(LanguageModel):
     """A masked language model as a conditional model.
 
     Parameters
@@ -248,18 +159,24 @@ class MaskedLM(_LanguageModel):
     name : str
         Shown in tables.
     vocabulary : sequence of int, optional
-        Vocabulary ids a site may hold. Default: all but the special tokens, placeholders ([unused…]) and ids
+        Vocabulary ids that a site may hold. Default: all but special tokens, placeholders ([unused…]) and ids that
         the tokenizer does not know.
     batch_tokens : int
-        Tokens of one forward pass; bounds the memory, changes no result. Lowered where memory runs out.
+        Tokens of one forward pass: bounds the memory and changes no result but for rounding. Lowered where memory
+        runs out.
     device : str or torch.device, optional
         A GPU where torch sees one.
     compiled : bool
         Compile the forward pass with `torch.compile`: 10-20% faster on the CPU, after half a minute (needs a C++
         compiler).
+
+    Raises
+    ------
+    ValueError
+        If the tokenizer has no mask token, or the architecture is not in `HEADS`.
     """
 
-    def __init__(self, network, tokenizer, *, compiled=False, **options):
+    def __init__(self, network: Any, tokenizer: Any, *, compiled: bool = False, **options: Any):
         if tokenizer.mask_token_id is None:
             raise ValueError(f"{type(tokenizer).__name__} has no mask token: not the tokenizer of a masked LM")
         if network.config.model_type not in HEADS:
@@ -269,22 +186,33 @@ class MaskedLM(_LanguageModel):
         content, framed = (tokenizer("a", add_special_tokens=frame)["input_ids"] for frame in (False, True))
         at = next(k for k in range(len(framed)) if framed[k : k + len(content)] == content)
         ids = torch.tensor(framed, device=self.device)
-        self._before, self._after = ids[:at], ids[at + len(content) :]
-        self.max_sites = n_positions(network) - len(self._before) - len(self._after)
+        self.before, self.after = ids[:at], ids[at + len(content) :]  # the frame
+        self.max_sites = n_positions(network) - len(self.before) - len(self.after)
         self._logits = torch.compile(self._logits_at, dynamic=True) if compiled else self._logits_at
 
+    def framed(self, states: torch.Tensor) -> torch.Tensor:
+        """Vocabulary ids int64[B, T] of states int64[B, n], with the frame around them."""
+        size = len(states)
+        return torch.cat([self.before.expand(size, -1), self._ids[states], self.after.expand(size, -1)], dim=1)
+
     @torch.inference_mode()
-    def scores(self, states, sites):
-        """Logits float32[B, n_tokens] at ``sites``, with the mask token there (§1 of the paper)."""
+    def scores(self, states: Any, sites: Any, hidden: Any = None) -> torch.Tensor:
+        """Logits float32[B, n_tokens] at ``sites``, with the mask token there and at ``hidden`` sites (paper §1).
+
+        See `ConditionalModel.scores`; ValueError for states longer than the network has positions for.
+        """
         states, sites = torch.as_tensor(states, device=self.device), torch.as_tensor(sites, device=self.device)
         self._check_length(states.shape[1])
-        return self._in_parts(self._scores, states.shape[1] + 2, states, sites)
+        further = () if hidden is None else (hidden_besides(hidden, states, sites),)
+        return self._in_batches(self._scores, states.shape[1] + 2, states, sites, *further)
 
-    def _scores(self, states, sites):
-        size = len(states)
-        ids = torch.cat([self._before.expand(size, -1), self._ids[states], self._after.expand(size, -1)], dim=1)
-        positions = (sites + len(self._before))[:, None]
-        scores = self._logits(ids.scatter(1, positions, self.tokenizer.mask_token_id), positions)[:, self._ids]
+    def _scores(self, states, sites, hidden=None):
+        ids, first = self.framed(states), len(self.before)
+        positions = (sites + first)[:, None]
+        ids = ids.scatter(1, positions, self.tokenizer.mask_token_id)
+        if hidden is not None:
+            ids[:, first : first + states.shape[1]].masked_fill_(hidden, self.tokenizer.mask_token_id)
+        scores = self._logits(ids, positions)[:, self._ids]
         return scores if scores.dtype == torch.float64 else scores.float()
 
     def _logits_at(self, ids, positions):
@@ -292,7 +220,7 @@ class MaskedLM(_LanguageModel):
         return HEADS[self.network.config.model_type](self.network, hidden_at(self.network, ids, positions)[:, 0])
 
 
-class CausalLM(_LanguageModel):
+class CausalLM(LanguageModel):
     r"""An autoregressive language model: a real joint law :math:`p(x) = \prod_t p(x_t \mid x_{<t})` on :math:`V^n`.
 
     Raises
@@ -306,20 +234,21 @@ class CausalLM(_LanguageModel):
     every factor is normalised over the vocabulary, so that the joint sums to one over the states.
     """
 
-    def __init__(self, network, tokenizer, **options):
+    def __init__(self, network: Any, tokenizer: Any, **options: Any):
         super().__init__(network, tokenizer, **options)
-        self.max_sites = n_positions(network)  # the first token stands for the last one, which nothing looks back to
+        self.max_sites = n_positions(network)  # the beginning takes the place of the last token, which none follows
         starts = [tokenizer.bos_token_id, tokenizer.cls_token_id, tokenizer.eos_token_id]
-        self._start = next((k for k in starts if k is not None), None)
-        if self._start is None:
+        start = next((k for k in starts if k is not None), None)
+        if start is None:
             raise ValueError(f"{type(tokenizer).__name__} has no token to begin a sequence with (bos, cls or eos)")
+        self._start = start
         first, second = np.zeros((2, 1, 4), dtype=np.int64)
         second[0, 2] = 1
         if not torch.allclose(self.log_factors(first)[:, :3], self.log_factors(second)[:, :3], atol=1e-4):
             raise ValueError(f"{self.name!r} is not a causal model: a token changes the probability of those before it")
 
     @torch.inference_mode()
-    def log_factors(self, states):
+    def log_factors(self, states: Any) -> torch.Tensor:
         """Log-probabilities float64[B, n, n_tokens] of every token at every site given the tokens before it."""
         states = torch.as_tensor(states, device=self.device)
         self._check_length(states.shape[1])
@@ -328,35 +257,45 @@ class CausalLM(_LanguageModel):
         return self.network(input_ids=ids).logits[..., self._ids].double().log_softmax(-1)
 
     @torch.inference_mode()
-    def log_prob(self, states):
+    def log_prob(self, states: Any) -> torch.Tensor:
         """Joint log-probability float64[B] of states int[B, n]."""
         states = torch.as_tensor(states, device=self.device)
-        chosen = lambda part: self.log_factors(part).gather(2, part[..., None])[..., 0].sum(1)  # noqa: E731
-        return self._in_parts(chosen, self._cost(states), states)
+        chosen = lambda batch: self.log_factors(batch).gather(2, batch[..., None])[..., 0].sum(1)  # noqa: E731
+        return self._in_batches(chosen, self._cost(states), states)
 
-    def proposals(self, states, sites):
+    def proposals(self, states: Any, sites: Any) -> torch.Tensor:
         """Next-token log-probabilities float64[B, n_tokens] at ``sites`` given what stands to the left."""
         states, sites = torch.as_tensor(states), torch.as_tensor(sites)
-        at_sites = lambda part, at: self.log_factors(part)[torch.arange(len(part)), at]  # noqa: E731
-        return self._in_parts(at_sites, self._cost(states), states, sites)
+        at_sites = lambda batch, at: self.log_factors(batch)[torch.arange(len(batch)), at]  # noqa: E731
+        return self._in_batches(at_sites, self._cost(states), states, sites)
 
     def _cost(self, states):
-        """Tokens one sequence counts for: it asks for n rows of |V| float64, not for one of float32."""
+        """Tokens that one sequence counts for: it takes n rows of |V| float64, a masked state one row of float32."""
         return 8 * states.shape[1]
 
-    def scores(self, states, sites):
-        """The exact conditionals of the joint, by enumeration: only for a small `vocabulary`."""
+    def scores(self, states: Any, sites: Any, hidden: Any = None) -> torch.Tensor:
+        """The joint's log-probability float64[B, n_tokens] of every token at ``sites``, summed over ``hidden`` sites.
+
+        See `ConditionalModel.scores`. Every state that the row leaves open is listed: only for a small `vocabulary`.
+
+        Raises
+        ------
+        ValueError
+            If the vocabulary has more than 512 tokens, or a row needs more than `models.LISTED` states.
+        """
         if self.n_tokens > 512:
             raise ValueError(f"conditionals of a joint need |V| <= 512 evaluations, got |V| = {self.n_tokens}; "
                              "pass a smaller vocabulary")  # fmt: skip
-        states, sites = torch.as_tensor(states), torch.as_tensor(sites)
-        every = states[:, None].repeat(1, self.n_tokens, 1)  # (B, V, n)
-        tokens = torch.arange(self.n_tokens).expand(len(states), -1)[..., None]
-        every.scatter_(2, sites[:, None, None].expand(-1, self.n_tokens, 1), tokens)
-        return self.log_prob(every.flatten(0, 1)).view(len(states), self.n_tokens)
+        states, sites = torch.as_tensor(states, device=self.device), torch.as_tensor(sites, device=self.device)
+        further = hidden_besides(
+            torch.zeros_like(states, dtype=torch.bool) if hidden is None else hidden, states, sites
+        )
+        return marginal_scores(self.log_prob, self.n_tokens, states, sites, further)
 
 
-def load_model(name, *, causal=None, revision=None, **options):
+def load_model(
+    name: str | Path, *, causal: bool | None = None, revision: str | None = None, **options: Any
+) -> "MaskedLM | CausalLM":
     """A language model by name.
 
     Parameters
@@ -373,11 +312,11 @@ def load_model(name, *, causal=None, revision=None, **options):
     Raises
     ------
     ValueError
-        If there is no such model (`hub.locate` says why), or its checkpoint lacks weights of the language-model head,
-        which Hugging Face would fill with random numbers.
+        If there is no such model (`hub.locate` says why), or its checkpoint lacks weights, which Hugging Face would
+        fill with random numbers.
     """
     options.setdefault("name", str(name))
-    if name in EMBEDDED:
+    if isinstance(name, str) and name in EMBEDDED:
         if causal not in (None, EMBEDDED[name]["causal"]):
             raise ValueError(f"{name!r} is a {'causal' if EMBEDDED[name]['causal'] else 'masked'} language model")
         kind = CausalLM if EMBEDDED[name]["causal"] else MaskedLM
@@ -388,8 +327,8 @@ def load_model(name, *, causal=None, revision=None, **options):
     return (CausalLM if causal else MaskedLM)(network, tokenizer, **options)
 
 
-def load_checkpoint(auto, name, refusal, revision=None):
-    """A network in float32 and its tokenizer, from a local directory or the hub: all of it, and from safetensors.
+def load_checkpoint(auto: Any, name: str | Path, refusal: str, revision: str | None = None) -> tuple[Any, Any]:
+    """A network in float32 and its tokenizer, from a local directory or the hub, with all weights from safetensors.
 
     Parameters
     ----------
@@ -404,7 +343,7 @@ def load_checkpoint(auto, name, refusal, revision=None):
     Raises
     ------
     ValueError
-        If it cannot be had or loaded, or its checkpoint lacks weights, which would be random numbers.
+        If the checkpoint is not there, does not load, or lacks weights, which would be random numbers.
     """
     source, place = place_to_load(name, refusal, revision)
     place["trust_remote_code"] = False  # by default transformers asks whoever sits there

@@ -118,7 +118,7 @@ def marginal_scores(
                 "hide fewer sites or pass a smaller vocabulary"
             )
         row = torch.nonzero(n_hidden == k)[:, 0]  # b of them
-        places = torch.cat([sites[row, None], torch.nonzero(hidden[row])[:, 1].view(-1, k)], dim=1)  # (b, k + 1)
+        places = torch.cat([sites[row, None], torch.nonzero(hidden[row])[:, 1].view(len(row), k)], dim=1)  # (b, k + 1)
         tokens = torch.from_numpy(all_states(n_tokens, k + 1)).to(states.device)  # the asked site varies slowest
         listed = states[row, None].repeat(1, n_listed, 1)  # (b, V^(k+1), n)
         listed.scatter_(2, places[:, None].expand(-1, n_listed, -1), tokens.expand(len(row), -1, -1))

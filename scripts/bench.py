@@ -44,11 +44,10 @@ def plain_loop(model, states, *, n_steps, temperature, seed=0):
     """The chain as public code runs it: all positions, the whole vocabulary, every step."""
     generator = torch.Generator(model.device).manual_seed(seed)
     size, n = states.shape
-    frame = lambda ids: ids.expand(size, -1)  # noqa: E731
-    ids = torch.cat([frame(model._before), model._ids[torch.as_tensor(states)], frame(model._after)], dim=1)
+    ids = model.framed(torch.as_tensor(states, device=model.device))
     rows = torch.arange(size, device=model.device)
     for _ in range(n_steps):
-        at = torch.randint(n, (size,), device=model.device, generator=generator) + len(model._before)
+        at = torch.randint(n, (size,), device=model.device, generator=generator) + len(model.before)
         ids[rows, at] = model.tokenizer.mask_token_id
         law = torch.softmax(model.network(input_ids=ids).logits[rows, at] / temperature, dim=-1)
         ids[rows, at] = torch.multinomial(law, 1, generator=generator)[:, 0]

@@ -25,7 +25,8 @@ from transformers import AutoTokenizer
 
 from glauber_lib import check
 from glauber_lib.embedded import package_folder
-from glauber_lib.language import HEADS, MaskedLM, hidden_at
+from glauber_lib.language import MaskedLM
+from glauber_lib.networks import HEADS, hidden_at
 from glauber_lib.paper import NOTEBOOKS, ROOT, load_passages, load_profile
 
 CARDS = {"T4": 8.1, "A100": 19.5, "H100": 66.9}  # float32 peak in TFLOP/s (data sheets; without tensor cores)

@@ -35,7 +35,7 @@ from glauber_lib.embedded import (
     save_embedded,
     stored_weights,
 )
-from glauber_lib.language import HEADS, hidden_at
+from glauber_lib.networks import HEADS, hidden_at
 
 LENGTHS = (5, 8, 12, 20, 20, 32, 48, 64, 80)  # tokens of a window, without its frame
 CLS, SEP, MASK = 101, 102, 103

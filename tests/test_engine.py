@@ -16,8 +16,8 @@ from glauber_lib.chains import run_chains
 from glauber_lib.couplings import coalesce
 from glauber_lib.draws import inverse_cdf, uniforms, weights
 from glauber_lib.engine import STORE, Conditionals
-from glauber_lib.language import ONE_QUERY, hidden_at
 from glauber_lib.models import IsingModel, TabularModel, all_states
+from glauber_lib.networks import ONE_QUERY, hidden_at
 
 HOLDING = ["path", "geometric"]
 both_ways = pytest.mark.parametrize("holding", HOLDING)

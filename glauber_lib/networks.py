@@ -1,0 +1,108 @@
+"""Networks of transformers at a few positions: encoder, head, and how many positions a network has."""
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+
+# Per architecture: from the encoder's vectors, shape [..., H], to the scores of the whole vocabulary.
+HEADS: dict[str, Callable] = {
+    "albert": lambda network, hidden: network.predictions(hidden),
+    "bert": lambda network, hidden: network.cls(hidden),
+    "deberta-v2": lambda network, hidden: (  # also v3; its newer head decodes with the word embeddings
+        network.cls(hidden)
+        if network.legacy
+        else network.lm_predictions(hidden, network.base_model.embeddings.word_embeddings)
+    ),
+    "distilbert": lambda network, hidden: network.vocab_projector(
+        network.vocab_layer_norm(network.activation(network.vocab_transform(hidden)))
+    ),
+    "electra": lambda network, hidden: network.generator_lm_head(network.generator_predictions(hidden)),
+    "esm": lambda network, hidden: network.lm_head(hidden),
+    "modernbert": lambda network, hidden: network.decoder(network.head(hidden)),
+    "mpnet": lambda network, hidden: network.lm_head(hidden),
+    "roberta": lambda network, hidden: network.lm_head(hidden),
+    "xlm-roberta": lambda network, hidden: network.lm_head(hidden),
+}
+# Architectures whose last layer `hidden_at` evaluates at the asked sites alone.
+ONE_QUERY = {"bert", "distilbert", "roberta", "xlm-roberta"}
+
+
+def n_positions(network) -> float:
+    """Most tokens, frame included, that a network of transformers has positions for.
+
+    Returns
+    -------
+    int or float
+        Rows of the network's table of positions; infinity where it has no table. RoBERTa and its kin count positions
+        from the padding id on: the rows up to there are never used.
+    """
+    base = network.base_model
+    table = getattr(getattr(base, "embeddings", None), "position_embeddings", None)
+    table = getattr(base, "wpe", None) if table is None else table  # GPT-2's
+    if table is None:
+        return math.inf
+    return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
+
+
+def hidden_at(network, ids: torch.Tensor, positions: torch.Tensor, *, causal: bool = False) -> torch.Tensor:
+    """The encoder's output vectors at a few positions.
+
+    Parameters
+    ----------
+    network : transformers.PreTrainedModel
+        The last layer of an architecture in `ONE_QUERY` is evaluated at `positions` alone: it needs the keys and
+        values of all positions, but only these queries.
+    ids : torch.Tensor, int64[B, T]
+    positions : torch.Tensor, int64[B, k]
+    causal : bool
+        Whether a position sees only itself and those before it.
+
+    Returns
+    -------
+    torch.Tensor, float[B, k, H]
+    """
+    at = lambda hidden: hidden.gather(1, positions[..., None].expand(-1, -1, hidden.shape[-1]))  # noqa: E731
+    if network.config.model_type not in ONE_QUERY:
+        return at(network.base_model(input_ids=ids).last_hidden_state)
+    heads = network.config.num_attention_heads
+    split = lambda x: x.unflatten(-1, (heads, -1)).transpose(1, 2)  # (B, heads, T, d)  # noqa: E731
+    sites = torch.arange(ids.shape[1], device=ids.device)
+    mask = (sites <= sites[:, None])[None, None] if causal else None
+    hidden = network.base_model.embeddings(input_ids=ids)
+    *layers, last = _layers(network)
+    for layer in layers:
+        hidden = layer(hidden, attention_mask=mask)
+    asked = at(hidden)
+    if causal:
+        mask = (sites <= positions[..., None])[:, None]  # (B, 1, k, T)
+    query, key, value, finish = _open_layer(last)
+    mixed = F.scaled_dot_product_attention(
+        split(query(asked)), split(key(hidden)), split(value(hidden)), attn_mask=mask
+    )
+    return finish(mixed.transpose(1, 2).flatten(2), asked)
+
+
+def _layers(network):
+    """The layers of the encoder, for an architecture in `ONE_QUERY`."""
+    base = network.base_model
+    return base.transformer.layer if network.config.model_type == "distilbert" else base.encoder.layer
+
+
+def _open_layer(layer):
+    """A layer's maps to queries, keys and values, and the map from mixed values and the layer's input to its output."""
+    attention = layer.attention
+    if hasattr(attention, "q_lin"):  # DistilBERT
+
+        def finish(mixed, hidden):
+            mixed = layer.sa_layer_norm(attention.out_lin(mixed) + hidden)
+            return layer.output_layer_norm(layer.ffn(mixed) + mixed)
+
+        return attention.q_lin, attention.k_lin, attention.v_lin, finish
+
+    def finish(mixed, hidden):
+        mixed = attention.output(mixed, hidden)
+        return layer.output(layer.intermediate(mixed), mixed)
+
+    return attention.self.query, attention.self.key, attention.self.value, finish
