@@ -1,12 +1,22 @@
-"""The one matplotlib style, and the figures the notebooks share. Functions take results, never models."""
+"""The one matplotlib style, and what the notebooks' figures share. Functions take results, never models."""
 
 import html
+from collections.abc import Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
+from cycler import cycler
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.container import ErrorbarContainer
+from matplotlib.image import AxesImage
+from matplotlib.lines import Line2D
+from numpy.typing import ArrayLike
 
 COLORS = ["#1f5a94", "#d1701f", "#3f8f5b", "#8c4a9e", "#b03a48", "#6b6b6b"]
-STYLE = {
+STYLE: dict[Any, Any] = {
     "figure.dpi": 100,
     "savefig.dpi": 200,
     "figure.constrained_layout.use": True,
@@ -15,7 +25,7 @@ STYLE = {
     "axes.labelsize": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.prop_cycle": plt.cycler(color=COLORS),
+    "axes.prop_cycle": cycler(color=COLORS),
     "axes.grid": True,
     "grid.alpha": 0.25,
     "grid.linewidth": 0.6,
@@ -25,25 +35,34 @@ STYLE = {
 }
 
 
-def use_style():
+def use_style() -> None:
     """Set the style of every figure of the package."""
     plt.rcParams.update(STYLE)
 
 
-def band(axis, x, samples, *, label=None, color=None):
-    """Mean over the rows of ``samples`` [R, K] against ``x`` [K], with the 95% band of the mean, cut at 0 and 1."""
-    mean = samples.mean(0)
-    half = 1.96 * samples.std(0, ddof=1) / np.sqrt(len(samples))
-    (line,) = axis.plot(x, mean, label=label, color=color)
-    axis.fill_between(
-        x, np.maximum(mean - half, 0), np.minimum(mean + half, 1), color=line.get_color(), alpha=0.2, linewidth=0
-    )
+def interval_band(axis: Axes, x: ArrayLike, table: pd.DataFrame, **style) -> Line2D:
+    """A line through the means of `table` (columns ``mean, low, high``) against `x`, within the band of its intervals.
+
+    `style` goes to the line; the band takes the line's color.
+    """
+    (line,) = axis.plot(x, table["mean"], **style)
+    axis.fill_between(np.asarray(x), table.low, table.high, color=line.get_color(), alpha=0.2, linewidth=0)
     return line
 
 
-def trajectory(axis, points, *, title=None):
+def interval_bars(axis: Axes, x: ArrayLike, table: pd.DataFrame, **style) -> ErrorbarContainer:
+    """Points at the means of `table` (columns ``mean, low, high``) against `x`, with a bar for each interval.
+
+    `style` goes to `Axes.errorbar`.
+    """
+    bars = np.array([table["mean"] - table.low, table.high - table["mean"]])
+    bars = bars.clip(min=0)  # matplotlib refuses what rounding may make -1e-17
+    return axis.errorbar(np.asarray(x), table["mean"], yerr=bars, **{"fmt": "o", "capsize": 2, **style})
+
+
+def trajectory(axis: Axes, points: np.ndarray, *, title: str | None = None) -> None:
     """One chain in the plane, points [K, 2] joined and coloured from warm (early) to cool (late)."""
-    colors = plt.cm.coolwarm_r(np.linspace(0, 1, len(points)))
+    colors = plt.get_cmap("coolwarm_r")(np.linspace(0, 1, len(points)))
     axis.plot(*points.T, color="0.75", linewidth=0.7, zorder=1)
     axis.scatter(*points.T, c=colors, s=22, zorder=2, edgecolor="white", linewidth=0.3)
     axis.scatter(*points[0], marker="s", s=60, color=colors[0], edgecolor="black", zorder=3)
@@ -52,8 +71,10 @@ def trajectory(axis, points, *, title=None):
         axis.set_title(title)
 
 
-def matrix(axis, values, labels, *, title=None, vmax=1.0):
-    """Heat map of an influence matrix [n, n]: row i is influenced by column j."""
+def matrix(
+    axis: Axes, values: np.ndarray, labels: Sequence, *, title: str | None = None, vmax: float = 1.0
+) -> AxesImage:
+    """Heat map of an influence matrix [n, n]: column j influences row i."""
     image = axis.imshow(values, cmap="magma_r", vmin=0, vmax=vmax)
     axis.set_xticks(range(len(labels)), labels, rotation=90, fontsize=8)
     axis.set_yticks(range(len(labels)), labels, fontsize=8)
@@ -65,13 +86,13 @@ def matrix(axis, values, labels, *, title=None, vmax=1.0):
     return image
 
 
-def value_ticks(axis, values):
+def value_ticks(axis: Axes, values: Sequence[float]) -> None:
     """A tick with its number at each of `values` along x, and no others."""
     axis.set_xticks(values, [f"{value:g}" for value in values])
     axis.xaxis.minorticks_off()  # those along y stay
 
 
-def plain_ticks(axis):
+def plain_ticks(axis: Axis) -> None:
     """Label a logarithmic axis at 1 and 3 times the powers of ten within its limits."""
     low, high = axis.get_view_interval()
     ticks = [digit * 10.0**power for power in range(-6, 4) for digit in (1, 3) if low <= digit * 10.0**power <= high]
@@ -79,7 +100,9 @@ def plain_ticks(axis):
     axis.set_minor_formatter("")
 
 
-def reference_line(axis, value, text, *, vertical=False, left=False, color="0.4"):
+def reference_line(
+    axis: Axes, value: float, text: str, *, vertical: bool = False, left: bool = False, color: str = "0.4"
+) -> None:
     """A dashed line at `value` with `text` beside it, inside the axes."""
     if vertical:
         axis.axvline(value, color=color, linestyle="--", linewidth=1)
@@ -89,6 +112,32 @@ def reference_line(axis, value, text, *, vertical=False, left=False, color="0.4"
         axis.axhline(value, color=color, linestyle="--", linewidth=1)
         axis.annotate(text, (0.01 if left else 0.99, value), xycoords=("axes fraction", "data"), xytext=(0, 3),
                       textcoords="offset points", ha="left" if left else "right", fontsize=8, color=color)  # fmt: skip
+
+
+def moves_as_html(table: pd.DataFrame) -> str:
+    """The states of `readings.moves_in_words` as an HTML table, each word that a move put there marked."""
+    lines = []
+    for row in table.to_dict("records"):
+        words = [html.escape(word) for word in row["words"]]
+        for site, before in zip(row["sites"], row["before"], strict=True):
+            words[site] = f'<mark title="before: {html.escape(before)}">{words[site]}</mark>'
+        lines.append(f"<tr><td>{row['step']}</td><td>{row['held']}</td><td>{' '.join(words)}</td></tr>")
+    head = "<tr><th>step</th><th>steps held</th><th>text, the token that changed marked (hover: what it was)</th></tr>"
+    return f'<table class="glauber-chain">{head}{"".join(lines)}</table>'
+
+
+# Until notebooks 01 and 04 call the functions above ------------------------------------------------------------------
+
+
+def band(axis, x, samples, *, label=None, color=None):
+    """Mean over the rows of ``samples`` [R, K] against ``x`` [K], with the 95% band of the mean, cut at 0 and 1."""
+    mean = samples.mean(0)
+    half = 1.96 * samples.std(0, ddof=1) / np.sqrt(len(samples))
+    (line,) = axis.plot(x, mean, label=label, color=color)
+    axis.fill_between(
+        x, np.maximum(mean - half, 0), np.minimum(mean + half, 1), color=line.get_color(), alpha=0.2, linewidth=0
+    )
+    return line
 
 
 def binned_means(axis, x, y, *, bins=6):
@@ -103,24 +152,7 @@ def binned_means(axis, x, y, *, bins=6):
 
 
 def chain_table(model, trace, row, moves):
-    """Some moves of one chain as an HTML table: the step, and the text with the changed token marked.
+    """See `moves_as_html`."""
+    from glauber_lib.readings import moves_in_words
 
-    Parameters
-    ----------
-    model : MaskedLM
-    trace : Trace
-    row : int
-    moves : array_like, int[K]
-        Which of the chain's moves, from 0.
-    """
-    states, entered, durations = trace.visits(row)
-    lines = []
-    for k in [0, *(int(m) + 1 for m in moves)]:
-        words = [html.escape(word) for word in model.words(states[k])]
-        if k:
-            site = int(np.flatnonzero(states[k] != states[k - 1])[0])
-            before = html.escape(model.words(states[k - 1])[site])
-            words[site] = f"<mark title=\"before: {before}\">{words[site]}</mark>"
-        lines.append(f"<tr><td>{entered[k]}</td><td>{durations[k]}</td><td>{' '.join(words)}</td></tr>")
-    head = "<tr><th>step</th><th>steps held</th><th>text, the token that changed marked (hover: what it was)</th></tr>"
-    return f'<table class="glauber-chain">{head}{"".join(lines)}</table>'
+    return moves_as_html(moves_in_words(model, trace, row, moves))
