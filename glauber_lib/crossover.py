@@ -1,29 +1,41 @@
 """Growth laws and the transition temperature (paper §6.1)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 from scipy.special import ndtr
 from sklearn.linear_model import LogisticRegression
 
-GROWTH = {"n": lambda n: n, "n log n": lambda n: n * np.log(n), "n²": lambda n: n**2, "√n": np.sqrt}
+from glauber_lib.stats import Interval, percentile_interval
+
+GROWTH: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "n": lambda n: n,
+    "n log n": lambda n: n * np.log(n),
+    "n²": lambda n: n**2,
+    "√n": np.sqrt,
+}
 
 
-def coalescence_bound(alpha, n, chance=0.5):
-    r"""Steps within which a pair has met with at least `chance`, where alpha < 1; infinite otherwise.
+def coalescence_bound(alpha: float, n: int, chance: float = 0.5) -> float:
+    r"""Steps within which a pair has met with probability `chance` or more, if alpha < 1; infinite otherwise.
 
-    By contraction the expected Hamming distance after t steps is at most :math:`n (1 - (1 - \alpha)/n)^t`, and a pair
-    that has not met is at distance one at least: :math:`t = n/(1 - \alpha) \log(n/(1 - \mathrm{chance}))` suffices.
+    By contraction the expected Hamming distance after t steps is at most :math:`n (1 - (1 - \alpha)/n)^t`. A pair that
+    has not met is at distance one at least. So :math:`t = n/(1 - \alpha) \log(n/(1 - \mathrm{chance}))` steps suffice.
     """
     return n / (1 - alpha) * np.log(n / (1 - chance)) if alpha < 1 else np.inf
 
 
-def compare_growth(n, low, high, *, n_resamples=200, seed=0):
-    r"""Fits of :math:`T = a f(n) e^{\sigma\varepsilon}`, with normal errors, for the laws f of `GROWTH`.
+def compare_growth(
+    n: ArrayLike, low: ArrayLike, high: ArrayLike, *, n_resamples: int = 200, seed: int = 0
+) -> pd.DataFrame:
+    r"""Fits of :math:`T = a f(n) e^{\sigma\varepsilon}` with normal :math:`\varepsilon`, for the laws f of `GROWTH`.
 
-    Maximum likelihood with every trial counted as what is known of it: an interval, or a bound from below.
+    The fit maximises the likelihood. A trial contributes the probability of the interval that its time is known to
+    lie in.
 
     Parameters
     ----------
@@ -38,18 +50,18 @@ def compare_growth(n, low, high, *, n_resamples=200, seed=0):
     Returns
     -------
     DataFrame
-        Indexed by law: ``a`` with its 95% bootstrap interval ``low, high``, and ``aic``.
+        Indexed by law: ``a`` with its 95% bootstrap interval ``low, high``, and ``aic`` (two parameters).
     """
-    n, low, high = (np.asarray(v, float) for v in (n, low, high))
+    lengths, low, high = (np.asarray(v, float) for v in (n, low, high))
     rng = np.random.default_rng(seed)
-    groups = [np.flatnonzero(n == value) for value in np.unique(n)]
+    groups = [np.flatnonzero(lengths == value) for value in np.unique(lengths)]
     resamples = [np.concatenate([rng.choice(g, len(g)) for g in groups]) for _ in range(n_resamples)]
     rows = {}
     for law, function in GROWTH.items():
-        scale = function(n)
+        scale = function(lengths)
         (location, spread), aic = _fit_log_normal(low / scale, high / scale)
         draws = [_fit_log_normal(low[r] / scale[r], high[r] / scale[r], (location, spread))[0][0] for r in resamples]
-        ends = np.exp(np.quantile(draws, [0.025, 0.975]))
+        ends = np.exp(percentile_interval(draws))
         rows[law] = {"a": np.exp(location), "low": ends[0], "high": ends[1], "aic": aic}
     return pd.DataFrame(rows).T
 
@@ -81,15 +93,16 @@ class Transition:
         Temperature at which the probability is one half; nan if it is not within the temperatures tried.
     width : float
         Scale of the logistic curve in log temperature.
-    interval : tuple of float
-        95% bootstrap interval of `center`, at least as wide as the gap of the grid in which the change happens.
+    interval : (float, float)
+        95% bootstrap interval of `center`. If at no temperature some pairs met and others did not, the interval covers
+        the two temperatures around the change.
     centers, widths : ndarray, float64[R]
-        Of the bootstrap resamples, in their order.
+        Center and width of every bootstrap resample, in order; nan like `center`.
     """
 
     center: float
     width: float
-    interval: tuple
+    interval: Interval
     centers: np.ndarray
     widths: np.ndarray
 
@@ -98,13 +111,16 @@ class Transition:
             return "τ_c outside the grid"
         return f"τ_c = {self.center:.2f} [{self.interval[0]:.2f}, {self.interval[1]:.2f}]"
 
-    def predict(self, temperature):
+    def predict(self, temperature: ArrayLike) -> np.ndarray:
         """Fitted probability at `temperature`."""
-        return 1 / (1 + np.exp(-(np.log(temperature) - np.log(self.center)) / self.width))
+        return 1 / (1 + np.exp(-(np.log(np.asarray(temperature)) - np.log(self.center)) / self.width))
 
 
 def _logistic(temperature, success):
-    """Center and log-width of a logistic regression on log temperature, lightly penalised so that it exists."""
+    """Center and width of a logistic regression on log temperature; the light penalty makes a fit exist.
+
+    Both are nan if the curve does not rise, or its center is not within the temperatures tried.
+    """
     x = np.log(temperature)
     if success.min() == success.max():
         return np.nan, np.nan
@@ -115,7 +131,7 @@ def _logistic(temperature, success):
     return (center, 1 / slope) if inside else (np.nan, np.nan)
 
 
-def transition_temperatures(frame, *, n_resamples=200, seed=0):
+def transition_temperatures(frame: pd.DataFrame, *, n_resamples: int = 200, seed: int = 0) -> dict[int, Transition]:
     """Logistic fit of the share of pairs that met against log temperature, for every length.
 
     Parameters
@@ -123,7 +139,7 @@ def transition_temperatures(frame, *, n_resamples=200, seed=0):
     frame : DataFrame
         One row per run: ``n``, ``temperature``, ``pair`` (number of the pair of starts) and ``met`` (bool).
     n_resamples : int
-        Bootstrap resamples of the pairs, the same for all lengths and temperatures, since they share the starts.
+        Bootstrap resamples of the pairs. All lengths and temperatures share the starts, so they share the resamples.
     seed : int
 
     Returns
@@ -146,7 +162,7 @@ def transition_temperatures(frame, *, n_resamples=200, seed=0):
         interval = (np.nan, np.nan)
         if np.isfinite(center):
             k = int(np.clip(np.searchsorted(temperatures, center), 1, len(temperatures) - 1))
-            ends = np.nanquantile(centers, [0.025, 0.975])
+            ends = percentile_interval(centers[np.isfinite(centers)])
             sharp = table.mean().between(0.001, 0.999).sum() == 0  # no temperature with some that met and some not
             around = (temperatures[k - 1], temperatures[k]) if sharp else ends
             interval = (float(min(ends[0], around[0])), float(max(ends[1], around[1])))

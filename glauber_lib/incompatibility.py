@@ -12,13 +12,17 @@ a joint law would make both paths from (a, c) to (b, d) agree, so that
 vanishes. :math:`I_{ij}` and :math:`I_{ji}` are the log cross-ratio as read from either site.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import ArrayLike
 
 from glauber_lib.draws import check_temperature, inverse_cdf, weights
+from glauber_lib.models import ConditionalModel
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class Rectangles:
     states : ndarray, int64[K, n]
         The sequences, with a at site i and c at site j.
     passage : ndarray, int64[K]
-        Row of the given states from which each comes.
+        Row of the given states that each comes from.
     i, j : ndarray, int64[K]
     b, d : ndarray, int64[K]
         Replacements at i and j.
@@ -43,14 +47,14 @@ class Rectangles:
     b: np.ndarray
     d: np.ndarray
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.i)
 
-    def take(self, rows):
-        """Some of the rectangles."""
-        return Rectangles(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+    def take(self, rows: ArrayLike) -> "Rectangles":
+        """The rectangles of some rows."""
+        return Rectangles(*(getattr(self, name)[np.asarray(rows)] for name in self.__dataclass_fields__))
 
-    def corner(self, *, b=False, d=False):
+    def corner(self, *, b: bool = False, d: bool = False) -> np.ndarray:
         """The states with `b` and/or `d` put in, int64[K, n]."""
         states, rows = self.states.copy(), np.arange(len(self))
         if b:
@@ -60,7 +64,16 @@ class Rectangles:
         return states
 
 
-def sample_rectangles(model, states, n_rectangles, *, seed=0, top=50, temperature=None, propose=None):
+def sample_rectangles(
+    model: ConditionalModel,
+    states: ArrayLike,
+    n_rectangles: int,
+    *,
+    seed: int = 0,
+    top: int = 50,
+    temperature: float | None = None,
+    propose: Callable[..., torch.Tensor] | None = None,
+) -> Rectangles:
     """Random rectangles: passage and sites drawn uniformly, replacements from the model's predictions.
 
     Parameters
@@ -73,20 +86,19 @@ def sample_rectangles(model, states, n_rectangles, *, seed=0, top=50, temperatur
     top : int
         b and d come uniformly from the model's `top` best predictions at their site, the present token excluded.
     temperature : float, optional
-        Draw b and d from the conditional law at this temperature instead, the present token excluded: the moves a
+        Draw b and d from the conditional law at this temperature instead, the present token excluded: the moves that a
         chain would make. Rectangles of one seed have the same passages and sites at every temperature.
     propose : callable, optional
         ``propose(states, sites) -> scores`` of the predictions; default ``model.scores``.
 
-    Returns
-    -------
-    Rectangles
+    Raises
+    ------
+    ValueError
+        If the states have one site, or `temperature` is not positive.
     """
     states = np.asarray(states)
     if states.shape[1] < 2:
         raise ValueError(f"a rectangle needs two sites, got states of {states.shape[1]}")
-    if temperature is not None:
-        temperature = float(check_temperature(temperature))
     rng = np.random.default_rng([seed, 1])
     passage = rng.integers(len(states), size=n_rectangles)
     chosen = states[passage]
@@ -94,26 +106,32 @@ def sample_rectangles(model, states, n_rectangles, *, seed=0, top=50, temperatur
     j = (i + rng.integers(1, states.shape[1], size=n_rectangles)) % states.shape[1]
     scores = propose or model.scores
 
-    def drawn(sites):
-        predictions = scores(chosen, sites).double()
-        predictions[torch.arange(n_rectangles), torch.as_tensor(chosen[np.arange(n_rectangles), sites])] = -torch.inf
-        uniform = torch.as_tensor(rng.random(n_rectangles), device=predictions.device)
-        return inverse_cdf(weights(predictions, temperature), uniform)[0].cpu().numpy()
+    def replacements(sites):
+        predictions, present = scores(chosen, sites), chosen[np.arange(n_rectangles), sites]
+        if temperature is None:
+            return _draw_among_best(predictions, present, top, rng)
+        return _draw_by_law(predictions, present, float(check_temperature(temperature)), rng)
 
-    def best_ones(sites):
-        best = scores(chosen, sites).topk(min(top + 1, model.n_tokens), dim=1).indices.cpu().numpy()
-        present = chosen[np.arange(n_rectangles), sites]
-        out = np.empty(n_rectangles, dtype=np.int64)
-        for k, row in enumerate(best):
-            out[k] = rng.choice([v for v in row if v != present[k]][:top])
-        return out
-
-    replacement = best_ones if temperature is None else drawn
-    return Rectangles(chosen, passage, i, j, replacement(i), replacement(j))
+    return Rectangles(chosen, passage, i, j, replacements(i), replacements(j))
 
 
-def measure_rectangles(model, rectangles, *, temperature=1.0):
-    r"""Incompatibility of every rectangle by four masked forward passes.
+def _draw_by_law(predictions, present, temperature, rng):
+    """Tokens int64[K] drawn from the law at `temperature` of scores [K, V], but for the `present` ones."""
+    predictions = predictions.double()
+    predictions[torch.arange(len(present)), torch.as_tensor(present)] = -torch.inf
+    uniform = torch.as_tensor(rng.random(len(present)), device=predictions.device)
+    return inverse_cdf(weights(predictions, temperature), uniform)[0].cpu().numpy()
+
+
+def _draw_among_best(predictions, present, top, rng):
+    """Tokens int64[K] drawn uniformly from the `top` best of scores [K, V], but for the `present` ones."""
+    best = predictions.topk(min(top + 1, predictions.shape[1]), dim=1).indices.cpu().numpy()
+    drawn = [rng.choice([v for v in row if v != own][:top]) for row, own in zip(best, present, strict=True)]
+    return np.array(drawn, dtype=np.int64)
+
+
+def measure_rectangles(model: ConditionalModel, rectangles: Rectangles, *, temperature: float = 1.0) -> pd.DataFrame:
+    r"""Incompatibility of every rectangle, by four evaluations of the model.
 
     Parameters
     ----------
@@ -132,23 +150,18 @@ def measure_rectangles(model, rectangles, *, temperature=1.0):
     rows = np.arange(len(rectangles))
     a, c = rectangles.states[rows, rectangles.i], rectangles.states[rows, rectangles.j]
 
-    def law(corner, sites):
-        scores = model.scores(corner, sites)
+    def law(states, sites):
+        scores = model.scores(states, sites)
         return (scores.double() / temperature).log_softmax(1).cpu().numpy()  # (K, V)
 
-    def change(law, old, new):
-        return law[rows, new] - law[rows, old]
+    def read(sites, old, new, **other):
+        """The log cross-ratio read from `sites`, and the total variation that the other site's replacement causes."""
+        here, there = law(rectangles.states, sites), law(rectangles.corner(**other), sites)
+        cross_ratio = (there[rows, new] - there[rows, old]) - (here[rows, new] - here[rows, old])
+        return cross_ratio, 0.5 * np.abs(np.exp(here) - np.exp(there)).sum(1)
 
-    parts = []
-    for at, other, old, new in (
-        (rectangles.i, {"d": True}, a, rectangles.b),
-        (rectangles.j, {"b": True}, c, rectangles.d),
-    ):
-        here, there = law(rectangles.states, at), law(rectangles.corner(**other), at)
-        parts.append(
-            (change(there, old, new) - change(here, old, new), 0.5 * np.abs(np.exp(here) - np.exp(there)).sum(1))
-        )
-    (from_i, tv_i), (from_j, tv_j) = parts
+    from_i, tv_i = read(rectangles.i, a, rectangles.b, d=True)
+    from_j, tv_j = read(rectangles.j, c, rectangles.d, b=True)
     delta = np.abs(from_i - from_j)
     size = np.abs(from_i) + np.abs(from_j)
     return pd.DataFrame(
@@ -163,22 +176,22 @@ def measure_rectangles(model, rectangles, *, temperature=1.0):
     )  # fmt: skip
 
 
-def noise_floor(model, rectangles):
-    """Largest change of Δ (nats) when `rectangles` are evaluated in float64 instead of float32."""
+def noise_floor(model: Any, rectangles: Rectangles) -> float:
+    """Largest change of Δ (nats) when a language model evaluates `rectangles` in float64 instead of float32."""
     single, double = (measure_rectangles(m, rectangles).delta for m in (model, model.double()))
     return float((single - double).abs().max())
 
 
-def measure_joint(model, rectangles):
+def measure_joint(model: Any, rectangles: Rectangles) -> pd.DataFrame:
     """The control: the same loop of four edges, each a difference of joint log-probabilities.
 
-    That Δ vanishes is then an identity, up to rounding: what makes the model a joint is that each factor depends on
-    the tokens before it alone, which `CausalLM` checks. Every edge is evaluated by itself, in the order of the paths.
+    Δ vanishes identically, up to rounding, if the model is a joint: each of its factors depends only on the tokens
+    before it. `CausalLM` checks that. Every edge is evaluated by itself, in the order of the paths.
 
     Parameters
     ----------
     model : CausalLM
-        Anything with ``log_prob(states)``.
+        Or another model with ``log_prob(states)``.
     rectangles : Rectangles
 
     Returns
@@ -202,13 +215,13 @@ def measure_joint(model, rectangles):
     )  # fmt: skip
 
 
-def opposite_signs(x, y, *, floor=0.0):
+def opposite_signs(x: ArrayLike, y: ArrayLike, *, floor: float = 0.0) -> np.ndarray:
     """Whether two readings have opposite signs and both exceed the noise `floor`, bool[K]."""
     x, y = np.asarray(x), np.asarray(y)
     return (x * y < 0) & (np.minimum(np.abs(x), np.abs(y)) > floor)
 
 
-def marked_texts(model, rectangles, *, b=False, d=False):
+def marked_texts(model: Any, rectangles: Rectangles, *, b: bool = False, d: bool = False) -> list[str]:
     """One corner of each rectangle as text, the tokens at i and j in brackets.
 
     Parameters
