@@ -1,48 +1,52 @@
 r"""The exact laboratory: everything about the chain of a small system, by linear algebra.
 
-Any conditional model can be asked, a language model through `models.RestrictedModel`; `tabulate` asks it once for all
-temperatures. States are numbered by their base-V code (`models.all_states`).
+A system is any conditional model and a number of sites; a language model becomes small as a `models.RestrictedModel`.
+`tabulate` evaluates a model once for all temperatures. States are numbered by their base-V code (`models.all_states`).
 """
+
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import ArrayLike
 
 from glauber_lib.draws import check_temperature, probabilities
-from glauber_lib.models import TabularModel, all_states
+from glauber_lib.models import ConditionalModel, TabularModel, all_states
 from glauber_lib.stats import rank_correlation
 
 DENSE = 4_096  # states up to which full matrices are used
+Sparse = Any  # a matrix of scipy.sparse, float64[S, S]
 
 
-def tabulate(model, n_sites):
-    """All scores of a small system as a `TabularModel`: each conditional is asked once."""
+def tabulate(model: ConditionalModel, n_sites: int) -> TabularModel:
+    """All scores of a small system as a `TabularModel`: each conditional is evaluated once."""
     n_tokens = model.n_tokens
-    rest = all_states(n_tokens, n_sites - 1) if n_sites > 1 else np.zeros((1, 0), dtype=np.int64)
+    others = all_states(n_tokens, n_sites - 1) if n_sites > 1 else np.zeros((1, 0), dtype=np.int64)  # the other sites
     table = []
     for i in range(n_sites):
-        scores = model.scores(np.insert(rest, i, 0, axis=1), np.full(len(rest), i)).cpu().numpy()
+        scores = model.scores(np.insert(others, i, 0, axis=1), np.full(len(others), i)).cpu().numpy()
         table.append(np.moveaxis(scores.reshape((n_tokens,) * n_sites), -1, i))
     return TabularModel(np.stack(table))
 
 
-def conditionals(model, n_sites, temperature=1.0):
-    """Every conditional of a small system, float64[n, V**n, V]: site, state, token."""
+def conditional_laws(model: ConditionalModel, n_sites: int, temperature: float = 1.0) -> np.ndarray:
+    """Every conditional law of a small system, float64[n, V**n, V]: site, state, token."""
     states = all_states(model.n_tokens, n_sites)
-    temperature = check_temperature(temperature, (len(states),))
+    temperatures = check_temperature(temperature, (len(states),))
     return np.stack(
         [
-            probabilities(model.scores(states, np.full(len(states), i)), temperature).cpu().numpy()
+            probabilities(model.scores(states, np.full(len(states), i)), temperatures).cpu().numpy()
             for i in range(n_sites)
         ]
     )
 
 
-def transition_matrix(model, n_sites, temperature=1.0):
+def transition_matrix(model: ConditionalModel, n_sites: int, temperature: float = 1.0) -> Sparse:
     """Sparse transition matrix of the Glauber chain, float64[V**n, V**n] (paper §3)."""
     size, n_tokens = model.n_tokens**n_sites, model.n_tokens
     states = all_states(n_tokens, n_sites)
     total = sp.csr_matrix((size, size))
-    for i, law in enumerate(conditionals(model, n_sites, temperature)):
+    for i, law in enumerate(conditional_laws(model, n_sites, temperature)):
         power = n_tokens ** (n_sites - 1 - i)
         targets = (np.arange(size) - states[:, i] * power)[:, None] + power * np.arange(n_tokens)
         origins = np.repeat(np.arange(size), n_tokens)
@@ -50,16 +54,17 @@ def transition_matrix(model, n_sites, temperature=1.0):
     return total
 
 
-def stationary_law(matrix):
-    """The stationary law of an irreducible chain, by state reduction (Grassmann, Taksar and Heyman, 1985).
+def stationary_law(matrix: Sparse) -> np.ndarray:
+    """The stationary law float64[S] of an irreducible chain, by state reduction (Grassmann, Taksar and Heyman, 1985).
 
-    No step subtracts, so that every probability has full relative precision, however tiny it is and however slowly the
-    chain passes between its basins. More than `DENSE` states are left to Arnoldi iteration, which has neither virtue.
+    No step subtracts. So every probability has full relative precision, however small it is and however slowly the
+    chain passes between its basins. For more than `DENSE` states the law comes from Arnoldi iteration, whose errors
+    are absolute and grow as the spectral gap shrinks.
 
     Raises
     ------
     ValueError
-        If some state cannot reach the others in floating point, or the iteration's answer is not stationary to 1e-8.
+        If in floating point some state cannot reach the others, or the iteration's law is not stationary to 1e-8.
     """
     size = matrix.shape[0]
     if size > DENSE:
@@ -82,21 +87,28 @@ def stationary_law(matrix):
     return law
 
 
-def mixing_time(matrix, epsilon=0.25, limit=2**40, *, law=None):
+def mixing_time(matrix: Sparse, epsilon: float = 0.25, limit: int = 2**40, *, law: np.ndarray | None = None) -> int:
     r"""Smallest t with :math:`\max_x \mathrm{TV}(P^t(x, \cdot), \pi) \le \epsilon`, by repeated squaring.
 
-    `law` is the stationary law, where it is known already.
+    Parameters
+    ----------
+    matrix : sparse matrix, float64[S, S]
+    epsilon : float
+    limit : int
+        Most steps.
+    law : ndarray, float64[S], optional
+        The stationary law, if it is known already.
 
     Raises
     ------
     ValueError
-        Past `limit`, or for more than `DENSE` states.
+        If t exceeds `limit`, or there are more than `DENSE` states.
     """
     size = matrix.shape[0]
     if size > DENSE:
         raise ValueError(f"the mixing time needs full matrices: at most {DENSE} states, got {size}")
-    law = stationary_law(matrix) if law is None else law
-    far = lambda rows: 0.5 * np.abs(rows - law).sum(1).max() > epsilon  # noqa: E731
+    stationary = stationary_law(matrix) if law is None else law
+    far = lambda rows: 0.5 * np.abs(rows - stationary).sum(1).max() > epsilon  # noqa: E731
     now = np.eye(size)
     if not far(now):
         return 0
@@ -116,7 +128,7 @@ def mixing_time(matrix, epsilon=0.25, limit=2**40, *, law=None):
     return steps + 1
 
 
-def spectral_gap(matrix):
+def spectral_gap(matrix: Sparse) -> float:
     """One minus the second largest modulus of an eigenvalue."""
     if matrix.shape[0] <= DENSE // 2:
         moduli = np.abs(np.linalg.eigvals(np.asarray(matrix.todense())))
@@ -125,13 +137,16 @@ def spectral_gap(matrix):
     return float(1 - np.sort(moduli)[-2])
 
 
-def reversibility_defect(matrix, *, law=None):
-    r"""Net flow in equilibrium, :math:`\tfrac12 \sum_{xy} |\pi_x P_{xy} - \pi_y P_{yx}|`: 0 in detailed balance."""
+def reversibility_defect(matrix: Sparse, *, law: np.ndarray | None = None) -> float:
+    r"""Net flow in equilibrium, :math:`\tfrac12 \sum_{xy} |\pi_x P_{xy} - \pi_y P_{yx}|`: 0 in detailed balance.
+
+    `law` is the stationary law, if it is known already.
+    """
     flow = sp.diags(stationary_law(matrix) if law is None else law) @ matrix
     return float(abs(flow - flow.T).sum() / 2)
 
 
-def escape_times(matrix, basin):
+def escape_times(matrix: Sparse, basin: ArrayLike) -> np.ndarray:
     """Mean number of steps to leave `basin` from each of its states: (I - Q) h = 1.
 
     Parameters
@@ -144,20 +159,21 @@ def escape_times(matrix, basin):
     -------
     ndarray, float64[K]
     """
-    basin, rows = np.asarray(basin), matrix.tocsr()[basin]
+    basin = np.asarray(basin)
+    rows = matrix.tocsr()[basin]
     others = np.ones(matrix.shape[0], bool)
     others[basin] = False
     inside = rows[:, basin].tolil()
-    inside.setdiag(0)  # the diagonal of I - Q is summed from what leaves a state, not one less what stays
+    inside.setdiag(0)  # the diagonal of I - Q is a sum of what leaves a state: one less what stays would cancel
     leave = np.asarray(inside.sum(1) + rows[:, others].sum(1)).ravel()
     return sp.linalg.spsolve((sp.diags(leave) - inside).tocsc(), np.ones(len(basin)))
 
 
-def conductance(matrix, basin):
-    """Flow out of `basin` in equilibrium over its stationary mass (paper §5.3)."""
+def conductance(matrix: Sparse, basin: ArrayLike) -> float:
+    """Flow out of the states `basin` (codes) in equilibrium over their stationary mass (paper §5.3)."""
     law = stationary_law(matrix)
     inside = np.zeros(matrix.shape[0], bool)
-    inside[basin] = True
+    inside[np.asarray(basin)] = True
     out = np.asarray(matrix.tocsr()[:, ~inside].sum(1)).ravel()
     return float((law * out)[inside].sum() / law[inside].sum())
 
@@ -172,17 +188,17 @@ def _pairs(values, n_tokens, j):
     return (blocks[:, first] - blocks[:, second]).reshape(-1, values.shape[1])
 
 
-def influence(model, n_sites, temperature=1.0):
-    r"""The influence matrix :math:`c_{ij}(\tau)` itself, float64[n, n]: the supremum over all pairs of states."""
+def influence(model: ConditionalModel, n_sites: int, temperature: float = 1.0) -> np.ndarray:
+    r"""The influence matrix :math:`c_{ij}(\tau)`, float64[n, n], by the supremum over all pairs of states."""
     out = np.zeros((n_sites, n_sites))
-    for i, law in enumerate(conditionals(model, n_sites, temperature)):
+    for i, law in enumerate(conditional_laws(model, n_sites, temperature)):
         for j in set(range(n_sites)) - {i}:
             out[i, j] = 0.5 * np.abs(_pairs(law, model.n_tokens, j)).sum(1).max()
     return out
 
 
-def oscillation(model, n_sites):
-    r"""The oscillation :math:`\delta_{ij}` of score differences itself, float64[n, n]: the supremum over all pairs."""
+def oscillation(model: ConditionalModel, n_sites: int) -> np.ndarray:
+    r"""The oscillation :math:`\delta_{ij}` of score differences, float64[n, n], by the supremum over all pairs."""
     states = all_states(model.n_tokens, n_sites)
     out = np.zeros((n_sites, n_sites))
     for i in range(n_sites):
@@ -192,11 +208,11 @@ def oscillation(model, n_sites):
     return out
 
 
-def margin(model, basin):
+def margin(model: ConditionalModel, basin: ArrayLike) -> float:
     r"""Uniform local margin :math:`\gamma` of a set of states (paper §5.3).
 
-    The least gap between the score of the present token and the best other one, over all states of the set and all
-    sites at which some change leaves the set. Not positive: the theorem on slow mixing does not apply.
+    It is the least gap between the score of the present token and the best other one, over all states of the set and
+    all sites at which some change leaves the set. If it is not positive, the theorem on slow mixing does not apply.
 
     Parameters
     ----------
@@ -218,17 +234,17 @@ def margin(model, basin):
 # Stationary law and pseudo-likelihood ---------------------------------------------------------------------------
 
 
-def pseudo_likelihood(model, n_sites, temperature=1.0):
+def pseudo_likelihood(model: ConditionalModel, n_sites: int, temperature: float = 1.0) -> np.ndarray:
     r"""The law with weights :math:`\prod_i \pi_i(x_i \mid x_{-i})`, float64[V**n], normalised over the small system."""
     states = all_states(model.n_tokens, n_sites)
     logs = np.zeros(len(states))
-    for i, law in enumerate(conditionals(model, n_sites, temperature)):
+    for i, law in enumerate(conditional_laws(model, n_sites, temperature)):
         logs += np.log(np.maximum(law[np.arange(len(states)), states[:, i]], 1e-300))
     weights = np.exp(logs - logs.max())
     return weights / weights.sum()
 
 
-def compare_laws(p, q):
+def compare_laws(p: np.ndarray, q: np.ndarray) -> dict[str, float]:
     """Total variation, both Kullback–Leibler divergences (nats) and Spearman's rank correlation of two laws."""
     with np.errstate(divide="ignore", invalid="ignore"):
         divergence = lambda a, b: float(np.where(a > 0, a * np.log(a / b), 0.0).sum())  # noqa: E731

@@ -184,7 +184,7 @@ def test_the_maximum_is_taken_over_contexts():
 
 def expected_distance(model, n, temperature):
     """Hamming distance of every pair of states, and its mean after one maximally coupled step at a common site."""
-    laws, states = exact.conditionals(model, n, temperature), all_states(model.n_tokens, n)
+    laws, states = exact.conditional_laws(model, n, temperature), all_states(model.n_tokens, n)
     apart = states[:, None] != states[None]  # (S, S, n)
     tv = 0.5 * np.abs(laws[:, :, None] - laws[:, None]).sum(-1)  # (n, S, S)
     before = apart.sum(-1)
@@ -257,7 +257,7 @@ def test_escape_probability_is_that_of_the_transition_matrix(system):
 
 def test_the_pseudo_likelihood_is_the_product_of_the_enumerated_conditionals(system):
     states = all_states(system.model.n_tokens, system.n)
-    laws = exact.conditionals(system.model, system.n)
+    laws = exact.conditional_laws(system.model, system.n)
     every = np.arange(len(states))
     expected = sum(np.log(law[every, states[:, i]]) for i, law in enumerate(laws))
     found = log_pseudo_likelihood(system.model, states)

@@ -181,7 +181,7 @@ def basins(draw):
 
 def brute_force_influence(model, n, temperature):
     """The suprema over pairs of states, pair by pair."""
-    states, law = all_states(model.n_tokens, n), exact.conditionals(model, n, temperature)
+    states, law = all_states(model.n_tokens, n), exact.conditional_laws(model, n, temperature)
     total_variation, oscillation = np.zeros((n, n)), np.zeros((n, n))
     for j in range(n):
         for a, x in enumerate(states):

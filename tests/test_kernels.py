@@ -51,7 +51,7 @@ def test_one_step_integrated_over_its_uniforms_is_a_row_of_the_transition_matrix
 def test_one_step_with_frozen_sites_resamples_the_free_ones_alone():
     model, state = random_table(3, 3), np.array([2, 0, 1])
     law = one_step_law(model, state, np.array([0, 2]), 1.0)
-    each = exact.conditionals(model, 3)[[0, 2], codes(state, 3)]  # (2, V)
+    each = exact.conditional_laws(model, 3)[[0, 2], codes(state, 3)]  # (2, V)
     expected = np.zeros(27)
     for site, row in zip([0, 2], each, strict=True):
         for token, probability in enumerate(row):
@@ -217,7 +217,7 @@ def test_a_trace_of_several_moves_a_step_survives_the_disk(swept, tmp_path):
 def test_a_sweep_follows_the_product_of_the_single_site_matrices():
     model, size = random_table(2, 2), 1_500
     trace = kernels.run(model, np.zeros((size, 2), int), n_steps=1, kernel=sweep, seed=5)
-    states, each = all_states(2, 2), exact.conditionals(model, 2)
+    states, each = all_states(2, 2), exact.conditional_laws(model, 2)
     product = np.eye(4)
     for site in (0, 1):
         others = 1 - site
