@@ -28,7 +28,6 @@ profile = "mini"
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from scipy.stats import binomtest
 
 from glauber_lib import exact
 from glauber_lib.chains import run_chains
@@ -57,7 +56,7 @@ from glauber_lib.influence import (
 from glauber_lib.models import IsingModel, RestrictedModel, TabularModel, all_states
 from glauber_lib.paper import Run
 from glauber_lib.plotting import COLORS, matrix, plain_ticks, reference_line, value_ticks
-from glauber_lib.stats import bootstrap_interval, poisson_interval
+from glauber_lib.stats import Estimate, bootstrap_estimate, bootstrap_interval, poisson_interval, share_estimate
 
 run = Run("02_bounds", profile)
 model = run.model(run["model"])
@@ -168,22 +167,23 @@ single = pd.DataFrame(  # each context on its own: one ratio per context, so tha
         )
     ]
 )
-looser, gap = single.oscillation / single.worst, single.worst / single.typical
+looser = bootstrap_estimate(single.oscillation / single.worst, unit="contexts")
+gap = bootstrap_estimate(single.worst / single.typical, unit="contexts")
 run.claim(
     "oscillation-is-looser",
     "The threshold through the score oscillation, ¼ max Σ δ, over the one of the measured α: mean over single contexts.",
-    looser.mean(),
-    interval=bootstrap_interval(looser),
-    n=len(single),
+    looser.value,
+    interval=looser.interval,
+    n=looser.n,
     verdict="not measurable here",
     why="at least 1 by the tanh bound when both come from the same pairs; the size is the looseness",
 )
 run.claim(
     "worst-against-typical",
     "Worst changes contract only at higher temperatures than typical ones: ratio of the two crossings, mean over single contexts.",
-    gap.mean(),
-    interval=bootstrap_interval(gap),
-    n=len(single),
+    gap.value,
+    interval=gap.interval,
+    n=gap.n,
     verdict="not measurable here",
     why="at least 1 by definition; that this explains the looseness of the threshold is the paper's conjecture",
 )
@@ -256,13 +256,13 @@ run.claim(
 )
 median_ratio = lambda passage, chain: np.median(chain) / np.median(passage)  # noqa: E731
 columns = [np.array(values) for values in crossings.values()]
-interval = bootstrap_interval(*columns, statistic=median_ratio, n_resamples=500)
+ratio = bootstrap_estimate(*columns, statistic=median_ratio, n_resamples=500, unit="contexts")
 run.claim(
     "chain-contexts-contract-earlier",
     "Where the column sum of single contexts crosses one: a chain's states over coherent passages, ratio of medians.",
-    median_ratio(*columns),
-    interval=interval,
-    n=len(contexts),
+    ratio.value,
+    interval=ratio.interval,
+    n=ratio.n,
     verdict="not measurable here",
     why=f"medians τ = {np.median(columns[1]):.2g} and {np.median(columns[0]):.2g}; each a maximum over the same few replacements",
 )
@@ -490,13 +490,14 @@ run.save_table(pd.DataFrame(rows + published), "table2-drift")
 # NBVAL_CHECK_OUTPUT
 for (token, temperature), values in drifts.items():
     if token == exclamation:
+        median = bootstrap_estimate(values, statistic=np.median, unit="states")
         run.claim(
             f"drift/!/{temperature:g}",
             "From every boundary state the expected count of the token rises: median drift.",
-            np.median(values),
+            median.value,
             published=0.080 if temperature == min(run["drift_temperatures"]) else 0.066,
-            interval=bootstrap_interval(values, statistic=np.median),
-            n=len(values),
+            interval=median.interval,
+            n=median.n,
             verdict=bool((values > 0).all()),
             why=f"{(values > 0).mean():.0%} of the states have positive drift, all must",
         )
@@ -740,26 +741,31 @@ run.claim(
     why=f"the interval must contain 1; observed over predicted escapes {fit['ratio']:.3f} [{fit['ratio_interval'][0]:.3f}, {fit['ratio_interval'][1]:.3f}]; exits over {fit['decades']:.1f} orders of magnitude; {1 - single.left.mean():.0%} censored",
 )
 exits, expected = int(sets.left.sum()), (sets.exposure * sets.escape).sum()
-interval = tuple(x / expected for x in poisson_interval(exits)) if len(sets) else (np.nan, np.nan)
+low, high = poisson_interval(exits)
+observed = (
+    Estimate(exits / expected, (low / expected, high / expected), len(sets), "chains")
+    if len(sets)
+    else Estimate(np.nan, None, 0, "chains")
+)
 run.claim(
     "recurrent-set-escape",
     "The linear solve over a recurrent set of states predicts how long chains stay in it: observed over expected exits.",
-    exits / expected if len(sets) else np.nan,
-    interval=interval if len(sets) else None,
-    n=len(sets),
-    verdict=contains(interval) if len(sets) and exits else "not measurable here",
+    observed.value,
+    interval=observed.interval,
+    n=observed.n,
+    verdict=contains(observed.interval) if exits else "not measurable here",
     why=f"{len(basins)} sets of 2 to {run['basin_states']} states; exits counted as if memoryless",
 )
 lonely = escape_table[escape_table.states == 1]
-vacuous = int((~(lonely["mean stay by the bound"] > 1)).sum())
+vacuous = share_estimate(int((~(lonely["mean stay by the bound"] > 1)).sum()), len(lonely), unit="states")
 run.claim(
     "worst-case-bound-is-loose",
     "The worst-case bound says nothing about the longest-held states: share for which it allows a stay of one step, or does not apply.",
-    vacuous / len(lonely),
+    vacuous.value,
     published=1.0,
-    interval=tuple(binomtest(vacuous, len(lonely)).proportion_ci(method="wilson")),
-    n=len(lonely),
-    verdict=vacuous > len(lonely) / 2,
+    interval=vacuous.interval,
+    n=vacuous.n,
+    verdict=vacuous.value > 0.5,
     why=f"every token is the argmax, as the theorem asks, in {(lonely['min gap'] > 0).sum()} of {len(lonely)}",
 )
 

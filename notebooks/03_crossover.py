@@ -29,7 +29,6 @@ import numpy as np
 import pandas as pd
 from scipy.stats import entropy
 from sklearn.decomposition import PCA
-from statsmodels.stats.proportion import proportion_confint
 
 from glauber_lib import exact
 from glauber_lib.chains import run_chains
@@ -43,11 +42,22 @@ from glauber_lib.influence import (
     sufficient_temperature,
     threshold,
 )
-from glauber_lib.instruments import Embedder, cosine_distance, embed_states
+from glauber_lib.instruments import Embedder
 from glauber_lib.models import RestrictedModel, all_states
 from glauber_lib.paper import Run
-from glauber_lib.plotting import COLORS, band, plain_ticks, reference_line, value_ticks
-from glauber_lib.stats import above, bootstrap_interval, convergence, median_survival, rank_correlation, survival_curve
+from glauber_lib.plotting import COLORS, interval_band, interval_bars, plain_ticks, reference_line, value_ticks
+from glauber_lib.readings import cosine_distance, embed_states
+from glauber_lib.stats import (
+    Estimate,
+    above,
+    bootstrap_estimate,
+    convergence,
+    mean_band,
+    percentile_interval,
+    rank_correlation,
+    share_estimate,
+)
+from glauber_lib.survival import median_survival, survival_curve
 
 run = Run("03_crossover", profile)
 model = run.model(run["model"])
@@ -98,7 +108,7 @@ growth = {level: compare_growth(g.n, g.low, g.high, seed=run.seed) for level, g 
 # %%
 figure, axes = plt.subplots(1, 3, figsize=(13.5, 3.9))
 for n, color in zip(lengths, COLORS, strict=False):
-    band(axes[0], np.maximum(steps, 0.7), drift[n], label=f"n = {n}", color=color)
+    interval_band(axes[0], np.maximum(steps, 0.7), mean_band(drift[n], within=(0, 1)), label=f"n = {n}", color=color)
 axes[0].set(
     xscale="log",
     xlabel="step t (left edge: start)",
@@ -107,13 +117,9 @@ axes[0].set(
 )
 axes[0].legend()
 for t, color in zip(run["drift_at"], COLORS, strict=False):
-    at = [drift[n][:, list(steps).index(t)] for n in lengths]
-    mean = np.array([d.mean() for d in at])
-    half = [1.96 * d.std(ddof=1) / np.sqrt(trials) for d in at]
-    slope, offset = np.polyfit(np.log(lengths), mean, 1)
-    axes[1].errorbar(
-        lengths, mean, yerr=half, fmt="o", color=color, capsize=2, label=f"t = {t}: slope {slope:+.2f} per log n"
-    )
+    means = mean_band(np.stack([drift[n][:, list(steps).index(t)] for n in lengths], axis=1))
+    slope, offset = np.polyfit(np.log(lengths), means["mean"], 1)
+    interval_bars(axes[1], lengths, means, color=color, label=f"t = {t}: slope {slope:+.2f} per log n")
     axes[1].plot(lengths, offset + slope * np.log(lengths), "--", color=color, linewidth=1)
 axes[1].set(
     xscale="log",
@@ -145,14 +151,14 @@ slopes = {}
 for t in run["drift_at"]:
     at = np.stack([drift[n][:, list(steps).index(t)] for n in lengths], axis=1)  # (trials, lengths)
     fit = lambda *columns: np.polyfit(np.log(lengths), [np.mean(c) for c in columns], 1)[0]  # noqa: E731
-    slopes[t] = fit(*at.T), bootstrap_interval(*at.T, statistic=fit, n_resamples=500)
+    slopes[t] = bootstrap_estimate(*at.T, statistic=fit, n_resamples=500, unit="trials")
     run.claim(
         f"drift-against-n/{t}",
         "At a fixed time the drift grows with n: slope per unit of log n.",
-        slopes[t][0],
-        interval=slopes[t][1],
-        n=trials,
-        verdict=above(slopes[t][1]),
+        slopes[t].value,
+        interval=slopes[t].interval,
+        n=slopes[t].n,
+        verdict=above(slopes[t].interval),
         why="must lie above zero; that the growth is logarithmic is not tested",
     )
 for level, fit in growth.items():
@@ -243,12 +249,9 @@ for n in run["coupling_lengths"]:
 figure, axes = plt.subplots(1, 3, figsize=(13.5, 3.9))
 fine = np.geomspace(temperatures.min(), temperatures.max(), 200)
 for k, ((n, fit), color) in enumerate(zip(transition.items(), COLORS, strict=False)):
-    low, high = proportion_confint(share.loc[n] * pairs, pairs, method="wilson")
-    beside = temperatures * 1.03 ** (k - 1)
-    bars = np.clip([share.loc[n] - low, high - share.loc[n]], 0, 1)
-    axes[0].errorbar(
-        beside, share.loc[n], yerr=bars, fmt="o", color=color, capsize=2, markersize=4, label=f"n = {n}: {fit}"
-    )
+    met = [share_estimate(round(value * pairs), pairs, unit="pairs") for value in share.loc[n]]
+    table = pd.DataFrame([(e.value, *e.interval) for e in met], columns=["mean", "low", "high"])
+    interval_bars(axes[0], temperatures * 1.03 ** (k - 1), table, color=color, markersize=4, label=f"n = {n}: {fit}")
     if np.isfinite(fit.center):
         axes[0].plot(fine, fit.predict(fine), color=color, linewidth=1)
 axes[0].set(
@@ -357,14 +360,16 @@ comparisons = {
 for id, (statement, at_smallest, at_largest, null) in comparisons.items():
     ratios = (at_largest / at_smallest)[np.isfinite(at_largest / at_smallest)]
     enough = len(ratios) > 0.9 * len(at_smallest)
-    interval = tuple(np.quantile(ratios, [0.025, 0.975])) if enough else None
+    ratio = Estimate(
+        np.median(ratios) if enough else np.nan, percentile_interval(ratios) if enough else None, pairs, "pairs"
+    )
     run.claim(
         id,
         f"{statement} at the largest over that at the smallest n.",
-        np.median(ratios) if enough else np.nan,
-        interval=interval,
-        n=pairs,
-        verdict=above(interval, null) if enough else "not measurable here",
+        ratio.value,
+        interval=ratio.interval,
+        n=ratio.n,
+        verdict=above(ratio.interval, null) if enough else "not measurable here",
         why=f"the interval, from resampled pairs, must lie above {null:g}; the budget is the same for all n",
     )
 
