@@ -2,9 +2,9 @@ r"""Glauber dynamics: choose a free site uniformly, resample its token from the 
 
 .. math:: P_\tau(x, y) = \frac1n \sum_i \mathbf 1\{y_{-i} = x_{-i}\}\, \pi_{i,\tau}(y_i \mid x_{-i})
 
-(paper §3). `run_chains` runs many chains at once, in one of two ways: `_SteppedChains` draws every step, on the paths of
-the plain loop (`kernels`) and with the short cuts of `engine`; `_JumpingChains` goes from move to move, for escape times
-far beyond what can be run step by step.
+(paper §3). `run_chains` runs many chains at once, in one of two ways. `_SteppedChains` draws every step: the paths are
+those of the plain loop (`kernels`), by the short cuts of `engine`. `_JumpingChains` goes from move to move, for escape
+times far beyond what can be run step by step.
 """
 
 from collections.abc import Callable
@@ -17,12 +17,22 @@ from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
 from glauber_lib.checkpoints import Checkpoint
-from glauber_lib.draws import ABSENT, check_states, check_temperature, chunks, inverse_cdf, uniforms, weights
+from glauber_lib.draws import (
+    ABSENT,
+    check_chains,
+    check_frozen,
+    check_states,
+    check_temperature,
+    chunks,
+    inverse_cdf,
+    uniforms,
+    weights,
+)
 from glauber_lib.engine import Conditionals, KeepIntervals, run_clocks
 from glauber_lib.models import ConditionalModel
 from glauber_lib.traces import Trace, moves_before
 
-SETTINGS = ("initial", "temperature", "seed", "chains", "frozen", "holding", "model")  # of a trace: what makes its path
+_SETTINGS = ("initial", "temperature", "seed", "chains", "frozen", "holding", "model")  # what makes a trace's path
 
 
 # Chains on their way -------------------------------------------------------------------------------------------------
@@ -43,7 +53,7 @@ class _Chains:
     """
 
     def __init__(self, model, past, target, *, until, max_moves, memory):
-        self.past, self.until, self.max_moves = past, until, max_moves
+        self.past, self.target, self.until, self.max_moves = past, target, until, max_moves
         self.conditionals = Conditionals(model, memory)
         self.at_once = max(1, 2**24 // model.n_tokens)  # rows of |V| float64 at a time
         self.seed, self.numbers, self.temperature = past.seed, past.chains, past.temperature
@@ -53,7 +63,7 @@ class _Chains:
         self.moves = [np.stack([past.step, past.chain, past.site, past.old, past.new])]  # arrays (5, .)
         self.n_moves = np.bincount(past.chain, minlength=len(self.state))
         spent = max_moves is not None and (self.n_moves >= max_moves).any()
-        self.end = past.n_steps if spent else target  # steps after which the run ends: fewer once `max_moves` are made
+        self.limit = past.n_steps if spent else np.inf  # steps after which `max_moves` ends the run
         waiting = np.flatnonzero(self.stopped < 0)
         self.stop_where_met(waiting, np.full(len(waiting), past.n_steps))
 
@@ -63,7 +73,7 @@ class _Chains:
         self.state[rows, sites] = tokens
         self.n_moves[rows] += 1
         if self.max_moves is not None and (full := self.n_moves[rows] == self.max_moves).any():
-            self.end = min(self.end, int(steps[full].min()) + 1)
+            self.limit = min(self.limit, int(steps[full].min()) + 1)
 
     def stop_where_met(self, rows, steps):
         """Stop, after `steps` steps, the chains of `rows` that meet the condition `until`; returns these."""
@@ -74,13 +84,13 @@ class _Chains:
         return rows[met]
 
     def so_far(self, done):
-        """The trace of the first `done` steps, without those after the end."""
-        n_steps = min(done, self.end)
+        """The trace of the first `done` steps, without those after the limit."""
+        n_steps = min(done, self.limit)
         step, chain, site, old, new = moves_before(n_steps, self.moves)
         return replace(
             self.past, step=step, chain=chain, site=site, old=old, new=new, n_steps=n_steps,
             stopped=np.where(self.stopped > n_steps, -1, self.stopped),
-            model_calls=self.past.model_calls + self.conditionals.calls, complete=n_steps == self.end,
+            model_calls=self.past.model_calls + self.conditionals.calls, complete=n_steps in (self.target, self.limit),
         )  # fmt: skip
 
 
@@ -94,8 +104,8 @@ class _SteppedChains(_Chains):
         self.keep.stop(np.flatnonzero(self.stopped >= 0))
 
     def advance(self, go_on, progress):
-        """Run to the end; steps that all chains have done."""
-        return run_clocks(self, start=self.past.n_steps, end=self.end, go_on=go_on, progress=progress)
+        """Run to the target; steps that all chains have done."""
+        return run_clocks(self, start=self.past.n_steps, end=self.target, go_on=go_on, progress=progress)
 
     def step(self, rows, sites, uniform, steps):
         """One step of the chains `rows`: the token is the inverse of the conditional's distribution function."""
@@ -124,8 +134,8 @@ class _JumpingChains(_Chains):
         self.leave = np.where(self.free, np.nan, 0.0)  # probability that a step at the site is a move; nan: not known
 
     def advance(self, go_on, progress):
-        """Run to the end; steps that all chains have done."""
-        start, end = self.past.n_steps, self.end
+        """Run to the target; steps that all chains have done."""
+        start, end = self.past.n_steps, self.target
         entered = np.zeros(len(self.state), np.int64)  # step at which each chain entered its state: before `start` too
         np.maximum.at(entered, self.past.chain, self.past.step + 1)
         active = self.stopped < 0
@@ -254,7 +264,8 @@ def run_chains(
     ------
     ValueError
         For a temperature that is not positive and finite, states that are no int[B, n] of tokens of the model, a
-        chain without a free site, an unknown way of `holding`, or a checkpoint of another run.
+        chain without a free site, chain numbers that are not one per state, a negative seed, `n_steps` or `memory`, a
+        `max_moves` below one, an unknown way of `holding`, or a checkpoint of another run.
     """
     n_steps = int(n_steps)
     if not 0 <= n_steps <= 2**62:
@@ -271,35 +282,31 @@ def run_chains(
         past = replace(resume, model=past.model)
     target = past.n_steps + n_steps
     file = Checkpoint(checkpoint)
-    past = file.resume(past, target, SETTINGS)
+    past = file.resume(past, target, _SETTINGS)
     make = _JumpingChains if past.holding == "geometric" else _SteppedChains
     running = make(model, past, target, until=until, max_moves=max_moves, memory=memory)
 
     def go_on(done: int) -> bool:
-        if done >= running.end:
+        if done >= running.limit:
             return False
         file.write_when_due(running.so_far, done)
         return True
 
-    done = running.advance(go_on, progress) if past.n_steps < running.end else past.n_steps
+    more = past.n_steps < min(target, running.limit)
+    done = running.advance(go_on, progress) if more else past.n_steps
     return file.write(running.so_far(done))
 
 
 def _unrun(model, states, temperature, seed, chains, frozen, holding):
     """The trace of no steps from which these settings (see `run_chains`) begin; ValueError where one is not valid."""
-    state = check_states(states, model.n_tokens)
-    size, n = state.shape
-    temperature, seed = check_temperature(temperature, (size,)), int(seed)
-    chains = np.arange(size) if chains is None else np.asarray(chains, dtype=np.int64)
-    if chains.shape != (size,) or seed < 0:
-        raise ValueError(f"need one chain number per state and a seed >= 0, got {chains.shape} for {size}, seed {seed}")
-    frozen = np.broadcast_to(np.zeros(n, bool) if frozen is None else np.asarray(frozen, bool), (size, n)).copy()
-    if (stuck := (frozen | (state == ABSENT)).all(1)).any():
-        raise ValueError(f"every chain needs a free site; all are frozen in chain {int(np.argmax(stuck))}")
+    initial, seed = check_states(states, model.n_tokens), int(seed)
+    size = len(initial)
+    temperature = check_temperature(temperature, (size,))
+    chains, frozen = check_chains(chains, size, seed), check_frozen(frozen, initial)
     if holding not in ("path", "geometric"):
         raise ValueError(f"holding must be 'path' or 'geometric', got {holding!r}")
     none = np.zeros(0, np.int64)
     return Trace(
-        state, none, none, none, none, none, 0, temperature, seed, chains, frozen, np.full(size, -1), holding,
+        initial, none, none, none, none, none, 0, temperature, seed, chains, frozen, np.full(size, -1), holding,
         getattr(model, "name", ""), complete=False,
     )  # fmt: skip

@@ -1,26 +1,33 @@
 r"""Maximal coupling and coalescence (paper §6.1).
 
-Two chains update the same site each step; the two tokens come from a maximal coupling of the two conditionals
-`p` and `q`: they agree with probability :math:`\sum_v \min(p_v, q_v) = 1 - \mathrm{TV}(p, q)`, the largest possible.
-The coalescence time :math:`T_c` is the first step after which the states agree; from then on they stay together.
+Two chains update the same site each step. Their two tokens come from a maximal coupling of the two conditionals `p`
+and `q`: they agree with probability :math:`\sum_v \min(p_v, q_v) = 1 - \mathrm{TV}(p, q)`, the largest possible.
+The coalescence time :math:`T_c` is the first step after which the states agree. From then on they stay together.
 
-The unit interval is laid out so that the outcome 'both keep their token' comes first: while it is known and the
-uniform falls in it, nothing is computed (`engine`). This changes nothing in the law.
+The unit interval is cut so that the outcome 'both keep their token' comes first. The law does not depend on that order.
+Once this outcome's probability is known, nothing is computed for a step whose uniform lies below it (`engine`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from glauber_lib.checkpoints import Checkpoint, Stored
 from glauber_lib.draws import check_states, check_temperature, inverse_cdf, probabilities
-from glauber_lib.engine import ALWAYS, UNKNOWN, Conditionals, run_clocks
+from glauber_lib.engine import Conditionals, KeepIntervals, run_clocks
+from glauber_lib.models import ConditionalModel
 from glauber_lib.traces import moves_before, replay
 
+_SETTINGS = ("initial", "temperature", "seed", "pairs", "model")  # what makes the paths of pairs
 
-def maximal_coupling(p, q, x, y, u):
+
+def maximal_coupling(
+    p: torch.Tensor, q: torch.Tensor, x: torch.Tensor, y: torch.Tensor, u: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Draw a pair of tokens from the maximal coupling of two laws.
 
     Parameters
@@ -40,31 +47,30 @@ def maximal_coupling(p, q, x, y, u):
         Probability of (x, y): both keep their token exactly when ``u[:, 0] < stay``.
     """
     common = torch.minimum(p, q)
-    rest_p, rest_q = p - common, q - common
-    tv = (0.5 * (rest_p.sum(1) + rest_q.sum(1))).clamp(min=0)
+    residual_p, residual_q = p - common, q - common
+    tv = (0.5 * (residual_p.sum(1) + residual_q.sum(1))).clamp(min=0)
     at = lambda w, k: w.gather(1, k[:, None])[:, 0]  # noqa: E731
-    same = x == y
-    apart = torch.where(tv > 0, at(rest_p, x) * at(rest_q, y) / tv.clamp(min=1e-300), torch.zeros_like(tv))
-    stay = torch.where(same, at(common, x), apart)
-    diagonal = (1 - tv) - torch.where(same, stay, torch.zeros_like(stay))
+    equal, zero = x == y, torch.zeros_like(tv)
+    stay_apart = torch.where(tv > 0, at(residual_p, x) * at(residual_q, y) / tv.clamp(min=1e-300), zero)
+    stay = torch.where(equal, at(common, x), stay_apart)
+    diagonal = (1 - tv) - torch.where(equal, stay, zero)
 
     new_x, new_y = x.clone(), y.clone()
     keep = u[:, 0] < stay
     join = ~keep & (u[:, 0] < stay + diagonal)
-    part = ~keep & ~join
+    split = ~keep & ~join
 
     # together: a token from the overlap (without x, if keeping x was the first outcome)
-    zero = torch.zeros_like(tv)
-    weights = common[join].scatter(1, x[join, None], torch.where(same, zero, at(common, x))[join, None])
+    weights = common[join].scatter(1, x[join, None], torch.where(equal, zero, at(common, x))[join, None])
     new_x[join], _, _ = inverse_cdf(weights, u[join, 1])
     new_y[join] = new_x[join]
     # apart: tokens from the two residuals, without the pair (x, y) if keeping it was the first outcome
-    kept = torch.where(same, zero, at(rest_q, y) / tv.clamp(min=1e-300)).clamp(max=1)
-    weights = rest_p[part].scatter(1, x[part, None], (at(rest_p, x) * (1 - kept))[part, None])
-    new_x[part], _, _ = inverse_cdf(weights, u[part, 1])
-    barred = (~same & (new_x == x))[part]
-    weights = rest_q[part].scatter(1, y[part, None], torch.where(barred, 0.0, at(rest_q, y)[part])[:, None])
-    new_y[part], _, _ = inverse_cdf(weights, u[part, 2])
+    y_given_x = torch.where(equal, zero, at(residual_q, y) / tv.clamp(min=1e-300)).clamp(max=1)
+    weights = residual_p[split].scatter(1, x[split, None], (at(residual_p, x) * (1 - y_given_x))[split, None])
+    new_x[split], _, _ = inverse_cdf(weights, u[split, 1])
+    barred = (~equal & (new_x == x))[split]
+    weights = residual_q[split].scatter(1, y[split, None], torch.where(barred, 0.0, at(residual_q, y)[split])[:, None])
+    new_y[split], _, _ = inverse_cdf(weights, u[split, 2])
     return new_x, new_y, stay
 
 
@@ -107,7 +113,7 @@ class Coalescence(Stored):
     model_calls: int
     complete: bool = True
 
-    def states(self, steps):
+    def states(self, steps: ArrayLike) -> np.ndarray:
         """States int64[K, 2, B, n] of both chains after each of the K numbers of `steps` (0 to `n_steps`).
 
         A coalesced pair is left where it met.
@@ -116,48 +122,81 @@ class Coalescence(Stored):
         return replay(self.initial, step, (pair, site), np.stack(new), steps, self.n_steps)
 
     @cached_property
-    def final(self):
+    def final(self) -> np.ndarray:
         """States int64[2, B, n] at the end."""
         return self.states(self.n_steps)[0]
 
     @property
-    def censored(self):
+    def censored(self) -> np.ndarray:
         """Pairs that did not coalesce within the budget, bool[B]."""
         return np.isnan(self.time)
 
 
 class _Pairs:
-    """The pairs of one run on their way: states, what is known of their couplings, moves."""
+    """The pairs of one run: their states and the moves that they made; the `engine.Walkers` of that run.
 
-    def __init__(self, conditionals, state, temperature):
-        self.conditionals, self.state, self.temperature = conditionals, state, temperature  # state: (2, B, n)
-        self.keep = np.empty((2, *state.shape[1:]))  # uniforms for which both keep their token
-        self.keep[:] = UNKNOWN
-        self.keep[:, (state[0] == state[1]).all(1)] = ALWAYS
-        self.moves = []  # arrays (5, .): step, pair, site, new token of x, of y
+    Parameters
+    ----------
+    model : ConditionalModel
+    past : Coalescence
+        What is done before; of no steps for a new run.
+    n_steps : int
+        Steps to have done at the end.
+    memory : int or None
+        See `coalesce`.
+    """
+
+    def __init__(self, model, past, n_steps, memory):
+        self.past, self.n_steps = past, n_steps
+        self.conditionals = Conditionals(model, memory)
+        self.at_once = max(1, 2**22 // model.n_tokens)
+        self.seed, self.numbers, self.temperature = past.seed, past.pairs, past.temperature
+        self.state = past.final.copy()  # (2, B, n)
+        self.moves = [past.moves]  # arrays (5, .): step, pair, site, new token of x, of y
+        _, size, n = self.state.shape
+        self.sites, self.n_free = np.tile(np.arange(n), (size, 1)), np.full(size, n)
+        self.keep = KeepIntervals(size, n)  # uniforms with which both keep their token
+        self.keep.stop(np.flatnonzero((self.state[0] == self.state[1]).all(1)))
 
     def step(self, rows, sites, uniform, steps):
         """One coupled step of each pair of `rows`."""
         both = self.conditionals.scores(np.concatenate(self.state[:, rows]), np.tile(sites, 2))
-        law = probabilities(both, np.tile(self.temperature[rows], 2)).unflatten(0, (2, len(rows)))
+        p, q = probabilities(both, np.tile(self.temperature[rows], 2)).unflatten(0, (2, len(rows)))
         old = self.state[:, rows, sites]
-        drawn = maximal_coupling(
-            *law, *torch.from_numpy(old).to(law.device), torch.from_numpy(uniform.copy()).to(law.device)
-        )
+        x, y = torch.from_numpy(old).to(p.device)
+        drawn = maximal_coupling(p, q, x, y, torch.from_numpy(uniform.copy()).to(p.device))
         *new, stay = torch.stack(drawn).cpu().numpy()  # one transfer: tokens are small enough for float64
         new = np.array(new, dtype=np.int64)
         moved = (new != old).any(0)
-        self.keep[:, rows[moved]] = UNKNOWN
-        self.keep[:, rows[~moved], sites[~moved]] = np.stack([np.zeros((~moved).sum()), stay[~moved]])
+        self.keep.forget(rows[moved])
+        self.keep.learn(rows[~moved], sites[~moved], 0.0, stay[~moved])
         self.moves.append(np.stack([steps, rows, sites, *new])[:, moved])
         self.state[:, rows, sites] = new
-        met = rows[moved & (self.state[0, rows] == self.state[1, rows]).all(1)]
-        self.keep[:, met] = ALWAYS
+        self.keep.stop(rows[moved & (self.state[0, rows] == self.state[1, rows]).all(1)])
+
+    def so_far(self, done):
+        """The coalescence of the first `done` steps."""
+        moves = moves_before(done, self.moves)
+        hamming = _hamming(self.past.initial, moves, done)
+        return replace(
+            self.past, time=_first_zero(hamming), n_steps=done, hamming=hamming, moves=moves,
+            model_calls=self.past.model_calls + self.conditionals.calls, complete=done == self.n_steps,
+        )  # fmt: skip
 
 
 def coalesce(
-    model, x, y, *, n_steps, temperature=1.0, seed=0, pairs=None, memory=None, checkpoint=None, progress=None
-):
+    model: ConditionalModel,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    n_steps: int,
+    temperature: ArrayLike = 1.0,
+    seed: int = 0,
+    pairs: ArrayLike | None = None,
+    memory: int | None = None,
+    checkpoint: str | Path | None = None,
+    progress: str | None = None,
+) -> Coalescence:
     """Run B maximally coupled pairs of chains until they agree or the budget ends.
 
     Parameters
@@ -189,40 +228,34 @@ def coalesce(
         For pairs of different shapes, a temperature that is not positive and finite, states that are no int[B, n] of
         tokens of the model, or a checkpoint of another run.
     """
+    past, file = _unrun(model, x, y, temperature, seed, pairs), Checkpoint(checkpoint)
+    past = file.resume(past, n_steps, _SETTINGS)
+    running = _Pairs(model, past, n_steps, memory)
+
+    def go_on(done: int) -> bool:
+        file.write_when_due(running.so_far, done)
+        return True
+
+    done = run_clocks(running, start=past.n_steps, end=n_steps, go_on=go_on, progress=progress)
+    return file.write(running.so_far(done))
+
+
+def _unrun(model, x, y, temperature, seed, pairs):
+    """The coalescence of no steps from which these pairs begin; ValueError where they are not valid."""
     if np.ndim(x) != 2 or np.shape(x) != np.shape(y):
         raise ValueError(f"x and y must both have shape (pairs, sites), got {np.shape(x)} and {np.shape(y)}")
     initial = np.stack([check_states(x, model.n_tokens), check_states(y, model.n_tokens)])  # (2, B, n)
-    _, size, n = initial.shape
-    temperature = check_temperature(temperature, (size,))
-    pairs = np.arange(size) if pairs is None else np.asarray(pairs)
-    same = {"temperature": temperature, "seed": int(seed), "pairs": pairs, "model": getattr(model, "name", "")}
-    kept = Checkpoint(checkpoint, Coalescence)
-    found = kept.resume(n_steps, initial=initial, **same)
-    start, calls, before = 0, 0, np.zeros((5, 0), dtype=np.int64)
-    if found:
-        start, calls, before = found.n_steps, found.model_calls, found.moves
-    conditionals = Conditionals(model, memory)
-    running = _Pairs(conditionals, (found.final if found else initial).copy(), temperature)
-
-    def so_far(done):
-        moves = moves_before(start + done, [before, *running.moves])
-        hamming = _hamming(initial, moves, start + done)
-        time = np.where((hamming == 0).any(0), (hamming == 0).argmax(0), np.nan)
-        return Coalescence(
-            time, start + done, hamming, initial, moves, **same, model_calls=calls + conditionals.calls,
-            complete=start + done == n_steps,
-        )  # fmt: skip
-
-    def go_on(done):
-        if kept.due():
-            kept.write(so_far(done))
-        return True
-
-    done = run_clocks(
-        running.step, running.keep, np.tile(np.arange(n), (size, 1)), np.full(size, n), seed=seed, chains=pairs,
-        start=start, n_steps=n_steps - start, at_once=max(1, 2**22 // model.n_tokens), progress=progress, go_on=go_on,
+    size, moves = initial.shape[1], np.zeros((5, 0), np.int64)
+    hamming = _hamming(initial, moves, 0)
+    return Coalescence(
+        _first_zero(hamming), 0, hamming, initial, moves, check_temperature(temperature, (size,)), int(seed),
+        np.arange(size) if pairs is None else np.asarray(pairs), getattr(model, "name", ""), 0, complete=False,
     )  # fmt: skip
-    return kept.write(so_far(done))
+
+
+def _first_zero(hamming):
+    """Coalescence times float64[B] of Hamming distances [n_steps + 1, B]; nan where none is zero."""
+    return np.where((hamming == 0).any(0), (hamming == 0).argmax(0), np.nan)
 
 
 def _hamming(initial, moves, n_steps):

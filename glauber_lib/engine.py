@@ -1,29 +1,35 @@
 r"""The engine under `run_chains` and `coalesce`: the paths of the plain loop (`kernels`), with far fewer model calls.
 
-A path depends on none of these short cuts, but for the rounding of a language model's scores, which differs from batch
-to batch: paths may part where a uniform lies within it of a boundary.
+Three pieces make it.
 
-1. Only the masked site goes through the language-model head, and through the last layer (`language.MaskedLM`).
-2. A site's conditional is the same until another site changes: the interval of uniforms that keeps its token is
-   remembered (``keep``), and nothing is computed for a step whose uniform lies in it.
-3. Every chain has its own clock (`run_clocks`). Random numbers are drawn ahead, each clock is moved to the first step
-   that falls outside what is known, and one model call serves all chains, whatever their steps.
-4. Scores are kept in a bounded store, by masked state (`Conditionals`): for the draw that follows a kept token, for
-   states a chain comes back to, and for other chains and temperatures.
+- `Conditionals` remembers the model's scores by masked state, in bounded memory. It answers the draw that follows a
+  kept token, states to which a chain comes back, and other chains and temperatures.
+- `KeepIntervals` holds for every site the interval of uniforms with which a step there changes nothing. A site's
+  conditional is the same until another site changes, so that nothing is computed for a step whose uniform lies in it.
+- `run_clocks` gives every chain its own clock. Random numbers are drawn ahead, each clock is moved to the first step
+  that may change something, and one model call serves all chains, whatever their steps.
+
+Language models add a fourth saving: only the masked site goes through the last layer and the head
+(`language.MaskedLM`).
+
+A path depends on none of this, but for the rounding of a language model's scores, which differs from batch to batch:
+paths may part where a uniform lies within the rounding of a boundary.
 """
 
+import sys
 from collections import OrderedDict
+from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 import torch
 from tqdm.auto import tqdm
 
 from glauber_lib.draws import ABSENT, chunks, uniforms
+from glauber_lib.models import ConditionalModel
 
 STORE = 2 * 2**30  # bytes of remembered scores: 512 chains of 20 sites with |V| = 30,000 take 1.2 GiB of them
-UNKNOWN = np.array([2.0, -1.0]).reshape(2, 1, 1)  # an interval no uniform lies in, for `keep`
-ALWAYS = np.array([0.0, 2.0]).reshape(2, 1, 1)  # an interval every uniform lies in
-MASKED = -2
+MASKED = -2  # the token of the masked site in the key of a masked state
 
 
 # Remembered scores ---------------------------------------------------------------------------------------------------
@@ -43,135 +49,203 @@ class Conditionals:
     ----------
     calls : int
         Conditionals the model has evaluated.
+    capacity : int
+        Conditionals that fit into `memory`; known after the first evaluation, zero before.
     """
 
-    def __init__(self, model, memory=None):
-        self.model, self.calls = model, 0
+    def __init__(self, model: ConditionalModel, memory: int | None = None):
+        self.model, self.calls, self.capacity = model, 0, 0
         self.memory = getattr(model, "memory", STORE) if memory is None else memory
         if self.memory < 0:
             raise ValueError(f"memory must be >= 0 bytes, got {memory}")
-        self._slots = OrderedDict()  # masked state -> row of the pool, least recently used first
-        self._pool = None  # (capacity, V)
+        self._slots: OrderedDict[bytes, int] = OrderedDict()  # masked state -> row of the pool, last used last
+        self._pool = torch.empty(0, 0)  # (capacity, V)
 
-    def scores(self, states, sites):
+    @property
+    def nbytes(self) -> int:
+        """Bytes taken: the pool of scores, all of it from the first evaluation on, and the table of its rows."""
+        table = sys.getsizeof(self._slots) + sum(sys.getsizeof(x) for item in self._slots.items() for x in item)
+        return self._pool.nbytes + table
+
+    def scores(self, states: np.ndarray, sites: np.ndarray) -> torch.Tensor:
         """Scores [B, V] at ``sites`` int[B] of ``states`` int[B, n]."""
         if self.memory == 0:
             return self._evaluate(states, sites)
         masked = states.copy()
         masked[np.arange(len(states)), sites] = MASKED
-        keys, new = [row.tobytes() for row in masked], {}
+        keys, first_place = [row.tobytes() for row in masked], {}  # of the keys that are not remembered
         for k, key in enumerate(keys):
             if key in self._slots:
                 self._slots.move_to_end(key)
             else:
-                new.setdefault(key, k)
-        if not new:
+                first_place.setdefault(key, k)
+        if not first_place:
             return self._pool[[self._slots[key] for key in keys]]
-        ask = list(new.values())
-        fresh = self._evaluate(states[ask], sites[ask])
-        answer = fresh
-        if len(new) < len(keys):
-            row = dict(zip(new, fresh, strict=True))
+        missing = list(first_place.values())
+        answer = fresh = self._evaluate(states[missing], sites[missing])
+        if len(missing) < len(keys):
+            row = dict(zip(first_place, fresh, strict=True))
             answer = torch.stack([row[key] if key in row else self._pool[self._slots[key]] for key in keys])
-        self._remember(list(new), fresh)
+        self._remember(list(first_place), fresh)
         return answer
 
-    def _evaluate(self, states, sites):
+    def _evaluate(self, states: np.ndarray, sites: np.ndarray) -> torch.Tensor:
         """The model's own answer, states of one length at a time."""
         self.calls += len(states)
         lengths = (states != ABSENT).sum(1)
         if (lengths == states.shape[1]).all():
             return self.model.scores(states, sites)
-        parts = {n: np.flatnonzero(lengths == n) for n in np.unique(lengths)}
-        scores = torch.cat([self.model.scores(states[rows, :n], sites[rows]) for n, rows in parts.items()])
-        return scores[np.argsort(np.concatenate(list(parts.values())))]
+        groups = {n: np.flatnonzero(lengths == n) for n in np.unique(lengths)}
+        scores = torch.cat([self.model.scores(states[rows, :n], sites[rows]) for n, rows in groups.items()])
+        return scores[np.argsort(np.concatenate(list(groups.values())))]
 
-    def _remember(self, keys, rows):
-        if self._pool is None:
+    def _remember(self, keys: list[bytes], rows: torch.Tensor) -> None:
+        """Put scores into the pool, in the places of the least recently used where it is full."""
+        if self._pool.shape[1] == 0:
             row = rows.shape[1] * rows.element_size() + len(keys[0]) + 300  # with its place in the dictionary
-            self._pool = rows.new_empty(self.memory // row, rows.shape[1])  # on the CPU it takes memory as it is filled
-        capacity = len(self._pool)
-        keys, rows = keys[:capacity], rows[:capacity]
+            self.capacity = self.memory // row
+            self._pool = rows.new_empty(self.capacity, rows.shape[1])  # on the CPU it takes memory as it is filled
+        keys, rows = keys[: self.capacity], rows[: self.capacity]
         places = []
         for key in keys:
-            free = len(self._slots) if len(self._slots) < capacity else self._slots.popitem(last=False)[1]
+            free = len(self._slots) if len(self._slots) < self.capacity else self._slots.popitem(last=False)[1]
             self._slots[key] = free
             places.append(free)
         self._pool[places] = rows
 
 
+# Uniforms that change nothing ----------------------------------------------------------------------------------------
+
+
+class KeepIntervals:
+    """For each site of each row, the interval of uniforms with which a step there changes nothing.
+
+    A row is a chain or a coupled pair. Nothing is known at first.
+
+    Attributes
+    ----------
+    ends : ndarray, float64[2, B, n]
+        Lower and upper end of each interval ``low <= u < high``.
+    """
+
+    UNKNOWN = np.array([2.0, -1.0]).reshape(2, 1, 1)  # no uniform lies in it
+    ALWAYS = np.array([0.0, 2.0]).reshape(2, 1, 1)  # every uniform lies in it
+
+    def __init__(self, n_rows: int, n_sites: int):
+        self.ends = np.empty((2, n_rows, n_sites))
+        self.ends[:] = self.UNKNOWN
+
+    def learn(self, rows: np.ndarray, sites: np.ndarray, low: np.ndarray | float, high: np.ndarray) -> None:
+        """Note the intervals of one site of each of `rows`."""
+        self.ends[0, rows, sites] = low
+        self.ends[1, rows, sites] = high
+
+    def forget(self, rows: np.ndarray) -> None:
+        """Drop all intervals of rows that have changed."""
+        self.ends[:, rows] = self.UNKNOWN
+
+    def stop(self, rows: np.ndarray) -> None:
+        """Let no further step change these rows."""
+        self.ends[:, rows] = self.ALWAYS
+
+    def all_stopped(self) -> bool:
+        """Whether no step can change any row."""
+        return bool((self.ends == self.ALWAYS).all())
+
+
 # Clocks --------------------------------------------------------------------------------------------------------------
 
 
-def run_clocks(update, keep, free, n_free, *, seed, chains, start, n_steps, at_once, progress, go_on):
-    """Take B chains, or coupled pairs, through their steps, each by its own clock.
+class Walkers(Protocol):
+    """B chains, or B coupled pairs of chains, as `run_clocks` takes them through their steps.
+
+    Attributes
+    ----------
+    seed : int
+    numbers : ndarray, int64[B]
+        The rows' numbers in the random-number generator (`draws.uniforms`).
+    sites : ndarray, int64[B, n]
+        Each row's sites, those that a step may choose first.
+    n_free : ndarray, int64[B]
+        How many sites a step may choose.
+    at_once : int
+        Most rows of one call of `step`.
+    keep : KeepIntervals
+        What `step` has learned. `run_clocks` leaves out every step whose uniform lies in the interval of its site.
+    """
+
+    seed: int
+    numbers: np.ndarray
+    sites: np.ndarray
+    n_free: np.ndarray
+    at_once: int
+    keep: KeepIntervals
+
+    def step(self, rows: np.ndarray, sites: np.ndarray, uniform: np.ndarray, steps: np.ndarray) -> None:
+        """Do one step of each of `rows`: its number ``steps`` int64[K], site, and three uniforms float64[K, 3]."""
+        ...
+
+
+def run_clocks(
+    walkers: Walkers, *, start: int, end: int, go_on: Callable[[int], bool], progress: str | None = None
+) -> int:
+    """Take chains, or coupled pairs, through the steps ``start .. end - 1``, each by its own clock.
 
     Parameters
     ----------
-    update : callable
-        ``update(rows, sites, uniforms, steps)`` does one step of each of the given rows; uniforms are float64[., 3].
-    keep : ndarray, float64[2, B, n]
-        Lower and upper end of the interval of uniforms for which a step at a site changes nothing; `update` maintains
-        it.
-    free : ndarray, int64[B, n]
-        Each row's sites, those it may choose first.
-    n_free : ndarray, int64[B]
-        How many it may choose.
-    seed, chains
-        See `uniforms`.
-    start, n_steps : int
-        Steps done before, and to do.
-    at_once : int
-        Most rows of one update.
-    progress : str or None
-        Title of a progress bar.
+    walkers : Walkers
+    start, end : int
+        Steps done before, and at the end.
     go_on : callable
-        ``go_on(steps)`` hears now and then how many steps all rows have done, and says whether to do more.
+        ``go_on(done)`` is called now and then with the number of steps that all rows have done, those before `start`
+        included. It says whether to do more.
+    progress : str, optional
+        Title of a progress bar.
 
     Returns
     -------
     int
-        Steps that all rows have done: fewer than `n_steps` after Ctrl-C, or where `go_on` ended the run.
+        Steps that all rows have done: fewer than `end` after Ctrl-C, or where `go_on` ended the run.
     """
-    block = int(np.clip(2**21 // len(chains), 64, 4096))  # steps whose random numbers are drawn ahead
-    clock = np.full(len(chains), start)
-    first_site = np.arange(len(chains))[:, None] * free.shape[1]
-    bar = tqdm(total=n_steps, desc=progress, unit="step", disable=progress is None, leave=False)
+    numbers, n_free, keep = walkers.numbers, walkers.n_free, walkers.keep
+    block = int(np.clip(2**21 // len(numbers), 64, 4096))  # steps whose random numbers are drawn ahead
+    clock = np.full(len(numbers), start)
+    first_site = np.arange(len(numbers))[:, None] * walkers.sites.shape[1]
+    bar = tqdm(total=end - start, desc=progress, unit="step", disable=progress is None, leave=False)
 
-    def heard():
-        done = int(clock.min()) - start
-        bar.update(done - bar.n)
+    def report() -> bool:
+        done = int(clock.min())
+        bar.update(done - start - bar.n)
         return go_on(done)
 
     try:
-        for first in range(start, start + n_steps, block):
-            if (keep == ALWAYS).all():  # every row is at rest for good
-                clock[:] = start + n_steps
+        for first in range(start, end, block):
+            if keep.all_stopped():
+                clock[:] = end
                 break
-            draws = uniforms(seed, chains, first, min(block, start + n_steps - first))
-            sites = free.take(first_site + (draws[:, :, 0] * n_free[:, None]).astype(np.int64))  # (B, steps)
+            draws = uniforms(walkers.seed, numbers, first, min(block, end - first))
+            sites = walkers.sites.take(first_site + (draws[:, :, 0] * n_free[:, None]).astype(np.int64))  # (B, steps)
             uniform = np.ascontiguousarray(draws[:, :, 1])
-            while len(rows := _next_events(clock, first, sites, uniform, keep)):
-                for part in chunks(rows, at_once):
-                    at = clock[part] - first
-                    seen = part * sites.shape[1] + at
-                    update(part, sites.take(seen), draws.reshape(-1, 4)[seen, 1:], clock[part])
+            while len(rows := _next_events(clock, first, sites, uniform, keep.ends)):
+                for part in chunks(rows, walkers.at_once):
+                    seen = part * sites.shape[1] + clock[part] - first
+                    walkers.step(part, sites.take(seen), draws.reshape(-1, 4)[seen, 1:], clock[part])
                     clock[part] += 1
-                if not heard():
-                    return int(clock.min()) - start
-            if not heard():  # blocks without an event
+                if not report():
+                    return int(clock.min())
+            if not report():  # blocks without an event
                 break
     except KeyboardInterrupt:
-        bar.write(f"interrupted after {clock.min() - start} of {n_steps} steps: what was done by then is returned")
+        bar.write(f"interrupted after {clock.min() - start} of {end - start} steps: what was done by then is returned")
     finally:
         bar.close()
-    return int(clock.min()) - start
+    return int(clock.min())
 
 
-def _next_events(clock, first, sites, uniform, keep):
+def _next_events(clock: np.ndarray, first: int, sites: np.ndarray, uniform: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """Move each clock to the next step that may change something; the rows that have one in this block."""
-    low, high = keep.reshape(2, -1)
-    n, n_steps = keep.shape[2], sites.shape[1]
+    low, high = ends.reshape(2, -1)
+    n, n_steps = ends.shape[2], sites.shape[1]
     rows, width, found = np.flatnonzero(clock < first + n_steps), 1, []
     while len(rows):
         ahead = (clock[rows] - first)[:, None] + np.arange(width)

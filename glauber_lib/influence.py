@@ -1,14 +1,19 @@
 r"""Influence of one site on another, and the thresholds of fast mixing that follow (paper §5.1, §5.2)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
 from glauber_lib.checkpoints import Checkpoint, Stored
 from glauber_lib.draws import check_temperature, chunks
+from glauber_lib.models import ConditionalModel
+
+# Measured over given replacements ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -41,62 +46,74 @@ class Influence:
     points: pd.DataFrame
 
     @property
-    def maximum(self):
+    def maximum(self) -> np.ndarray:
         r"""Lower bound float64[K, n, n] on :math:`c_{ij}(\tau)`, the supremum of the total variation."""
         return self.by_context.max(0)
 
     @property
-    def average(self):
+    def average(self) -> np.ndarray:
         """Mean total variation float64[K, n, n] over all pairs tried."""
         return self.average_by_context.mean(0)
 
     @property
-    def oscillation(self):
+    def oscillation(self) -> np.ndarray:
         r"""Lower bound float64[n, n] on :math:`\delta_{ij}`, the supremum of the score difference's oscillation."""
         return self.oscillation_by_context.max(0)
 
 
-def replacement_tokens(model, contexts, count, *, seed=0):
+def replacement_tokens(
+    model: ConditionalModel, contexts: ArrayLike, n_replacements: int, *, seed: int = 0
+) -> np.ndarray:
     """Tokens to try at each site in place of its own: half the model's best predictions there, half uniformly random.
 
     Parameters
     ----------
     model : ConditionalModel
     contexts : array_like, int[C, n]
-    count : int
+    n_replacements : int
+        Tokens R of each site of each context.
     seed : int
 
     Returns
     -------
-    ndarray, int64[C, n, count]
+    ndarray, int64[C, n, R]
     """
     contexts, rng = np.asarray(contexts), np.random.default_rng([seed, 3])
-    return np.stack([_replacements(model, contexts, i, count, rng) for i in range(contexts.shape[1])], axis=1)
+    at_sites = [_replacements(model, contexts, i, n_replacements, rng) for i in range(contexts.shape[1])]
+    return np.stack(at_sites, axis=1)
 
 
-def _replacements(model, contexts, site, count, rng):
-    """Tokens int64[C, count] for one site: half the best predictions, half random, never the present one."""
+def _replacements(model, contexts, site, n_replacements, rng):
+    """Tokens int64[C, R] for one site: half the best predictions, half random, never the present one."""
     own = contexts[:, site]
     scores = model.scores(contexts, np.full(len(contexts), site)).clone()
     scores[torch.arange(len(own)), torch.as_tensor(own)] = -torch.inf
-    best = scores.topk(count // 2, dim=1).indices.cpu().numpy()
-    random = rng.integers(model.n_tokens - 1, size=(len(contexts), count - count // 2))
+    best = scores.topk(n_replacements // 2, dim=1).indices.cpu().numpy()
+    random = rng.integers(model.n_tokens - 1, size=(len(contexts), n_replacements - n_replacements // 2))
     return np.concatenate([best, random + (random >= own[:, None])], axis=1)
 
 
 @dataclass(frozen=True)
 class _Measured(Stored):
-    """Influence measured so far: of the first `n_steps` pairs of a context and a site."""
+    """What is measured so far: all replacements at the first `n_steps` of the C·n pairs of a context and a site j."""
 
     contexts: np.ndarray
     replacements: np.ndarray
     temperatures: np.ndarray
-    delta: np.ndarray  # context, j, replacement, i
-    tv: np.ndarray  # context, j, temperature, replacement, i
+    delta: np.ndarray  # (C, j, R, i): oscillation of the score difference
+    tv: np.ndarray  # (C, j, K, R, i): total variation
     n_steps: int
 
 
-def measure_influence(model, contexts, replacements, temperatures, *, checkpoint=None, progress=None):
+def measure_influence(
+    model: ConditionalModel,
+    contexts: ArrayLike,
+    replacements: ArrayLike,
+    temperatures: ArrayLike,
+    *,
+    checkpoint: str | Path | None = None,
+    progress: str | None = None,
+) -> Influence:
     """Influence of every site on every other, over given contexts and replacement tokens.
 
     Parameters
@@ -107,7 +124,8 @@ def measure_influence(model, contexts, replacements, temperatures, *, checkpoint
         Tokens put at each site of each context in place of its own.
     temperatures : array_like, float[K]
     checkpoint : str or Path, optional
-        A file for what is measured, written every five minutes: the same call with the same model goes on from there.
+        A file for what is measured, written every five minutes and at the end, also by Ctrl-C: the same call goes on
+        from there. Give the same model again; it is not compared.
     progress : str, optional
         Title of a progress bar.
 
@@ -115,46 +133,79 @@ def measure_influence(model, contexts, replacements, temperatures, *, checkpoint
     -------
     Influence
         The suprema are over what was tried: lower bounds.
+
+    Raises
+    ------
+    ValueError
+        For a temperature that is not positive and finite, or a checkpoint of another run.
     """
     contexts, replacements = np.asarray(contexts), np.asarray(replacements)
     temperatures = check_temperature(temperatures, np.shape(temperatures))
-    n_contexts, n = contexts.shape
-    n_new = replacements.shape[2]
+    (n_contexts, n), n_new = contexts.shape, replacements.shape[2]
     # one place each for all numbers: many small arrays that outlive the large tensors between them keep the memory of
     # those from being used again
     delta, tv = np.zeros((n_contexts, n, n_new, n)), np.zeros((n_contexts, n, len(temperatures), n_new, n))
-    pairs = [(context, j) for context in range(n_contexts) for j in range(n)]
-    kept = Checkpoint(checkpoint, _Measured)
-    same = {"contexts": contexts, "replacements": replacements, "temperatures": temperatures}
-    if found := kept.resume(len(pairs), **same):
-        delta, tv = found.delta, found.tv
+    measured, file = _Measured(contexts, replacements, temperatures, delta, tv, 0), Checkpoint(checkpoint)
+    measured = file.resume(measured, n_contexts * n, ("contexts", "replacements", "temperatures"))
+    _measure_rest(model, measured, file, progress)
+    return _summary(measured)
+
+
+def _measure_rest(model, measured, file, progress):
+    """Fill in `delta` and `tv` of the pairs of a context and a site that `measured` lacks."""
+    n_contexts, n = measured.contexts.shape
+    pairs, done = [(context, j) for context in range(n_contexts) for j in range(n)], measured.n_steps
+
+    def so_far(done: int) -> _Measured:
+        return replace(measured, n_steps=done)
+
+    bar = tqdm(pairs[done:], initial=done, total=len(pairs), desc=progress, disable=progress is None, leave=False)
+    try:
+        for context, j in bar:
+            file.write_when_due(so_far, done)
+            _measure_pair(model, measured, context, j)
+            done += 1
+    finally:
+        file.write(so_far(done))
+
+
+def _measure_pair(model, measured, context, j):
+    """Fill in `delta` and `tv` of the replacements at site `j` of one context."""
+    replacements = measured.replacements[context, j]
+    n_new, n = len(replacements), measured.contexts.shape[1]
+    changed = np.repeat(measured.contexts[context][None], n_new + 1, axis=0)  # row 0 stays as it is
+    changed[1:, j] = replacements
     at_once = max(1, 2**24 // (model.n_tokens * (n_new + 1)))  # sites of (R + 1, V) float64 at a time
-    start = found.n_steps if found else 0
-    bar = tqdm(pairs[start:], initial=start, total=len(pairs), desc=progress, disable=progress is None, leave=False)
-    for done, (context, j) in enumerate(bar, start):
-        if kept.due():
-            kept.write(_Measured(**same, delta=delta, tv=tv, n_steps=done))
-        changed = np.repeat(contexts[context][None], n_new + 1, axis=0)  # row 0 stays as it is
-        changed[1:, j] = replacements[context, j]
-        for others in chunks(np.delete(np.arange(n), j), at_once):
-            scores = model.scores(np.repeat(changed, len(others), axis=0), np.tile(others, n_new + 1))
-            scores = scores.view(n_new + 1, len(others), -1).double()
-            difference = scores[1:] - scores[:1]  # (R, sites, V)
-            delta[context, j][:, others] = (difference.amax(2) - difference.amin(2)).cpu().numpy()
-            for k, temperature in enumerate(temperatures):
-                law = torch.softmax(scores / temperature, dim=-1)
-                tv[context, j, k][:, others] = 0.5 * (law[1:] - law[:1]).abs().sum(2).cpu().numpy()
-    apart = np.broadcast_to(~np.eye(n, dtype=bool)[:, None, None], tv.shape)
+    for others in chunks(np.delete(np.arange(n), j), at_once):
+        scores = model.scores(np.repeat(changed, len(others), axis=0), np.tile(others, n_new + 1))
+        scores = scores.view(n_new + 1, len(others), -1).double()
+        difference = scores[1:] - scores[:1]  # (R, sites, V)
+        measured.delta[context, j][:, others] = (difference.amax(2) - difference.amin(2)).cpu().numpy()
+        for k, temperature in enumerate(measured.temperatures):
+            law = torch.softmax(scores / temperature, dim=-1)
+            measured.tv[context, j, k][:, others] = 0.5 * (law[1:] - law[:1]).abs().sum(2).cpu().numpy()
+
+
+def _summary(measured):
+    """The `Influence` of all pairs."""
+    delta, tv, temperatures = measured.delta, measured.tv, measured.temperatures
+    n_contexts, n, _, n_new, _ = tv.shape
+    apart = np.broadcast_to(~np.eye(n, dtype=bool)[:, None, None], tv.shape)  # i other than j
     columns = {"temperature": temperatures[:, None, None], "delta": delta[:, :, None], "tv": tv}
     points = pd.DataFrame({name: np.broadcast_to(values, tv.shape)[apart] for name, values in columns.items()})
     excess = float((points.tv - np.tanh(points.delta / (4 * points.temperature))).max())
     points = points.sample(min(20_000, len(points)), random_state=0).sort_index()
-    n_pairs = n_contexts * n_new
     by_context, average = (a.transpose(0, 2, 3, 1) for a in (tv.max(3), tv.mean(3)))
-    return Influence(temperatures, by_context, average, delta.max(2).swapaxes(1, 2), n_pairs, excess, points)
+    oscillation = delta.max(2).swapaxes(1, 2)
+    return Influence(temperatures, by_context, average, oscillation, n_contexts * n_new, excess, points)
 
 
-def column_influence(model, x, y, site, temperature):
+# Searched ------------------------------------------------------------------------------------------------------------
+
+
+def column_influence(
+    model: ConditionalModel, x: np.ndarray, y: np.ndarray, site: int, temperature: float
+) -> np.ndarray:
     r"""Influence of one site on all others, :math:`\sum_i TV(\pi_i(x), \pi_i(y))`, of B pairs that differ there.
 
     Parameters
@@ -163,6 +214,10 @@ def column_influence(model, x, y, site, temperature):
     x, y : ndarray, int64[B, n]
     site : int
     temperature : float
+
+    Returns
+    -------
+    ndarray, float64[B]
     """
     size, n = x.shape
     others = np.delete(np.arange(n), site)
@@ -172,11 +227,21 @@ def column_influence(model, x, y, site, temperature):
 
 
 def search_influence(
-    model, contexts, site, temperature=1.0, *, rounds, candidates=8, climb=True, seed=0, progress=None
-):
+    model: ConditionalModel,
+    contexts: ArrayLike,
+    site: int,
+    temperature: float = 1.0,
+    *,
+    rounds: int,
+    candidates: int = 8,
+    climb: bool = True,
+    seed: int = 0,
+    progress: str | None = None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     r"""Search for the pair of states at which a site's influence on all others is largest.
 
-    A lower bound on :math:`\max_{x,y} \sum_i TV`, and so on :math:`\alpha(\tau)`, that random pairs are far below.
+    What is found is a lower bound on :math:`\max_{x,y} \sum_i TV`, and so on :math:`\alpha(\tau)`. Random pairs are
+    far below it.
 
     Parameters
     ----------
@@ -204,38 +269,38 @@ def search_influence(
         The pair at which the last one is attained.
     """
     contexts, rng = np.asarray(contexts), np.random.default_rng([seed, site])
-    temperature = float(check_temperature(temperature))
-    found, values = (-np.inf,), []  # the best so far: value, x, y
-    top, stalled = None, 0  # where the climb is
+    temperature, stalled_for = float(check_temperature(temperature)), 0
+    best, here, values = (-np.inf,), None, []  # pairs as (value, x, y): the largest found, and where the climb is
     for _ in tqdm(range(rounds), desc=progress, disable=progress is None, leave=False):
-        if top is None or not climb:
+        if here is None or not climb:
             x = contexts[rng.integers(len(contexts), size=candidates)]
             at, tokens = site, _replacements(model, x, site, 2, rng)[np.arange(candidates), np.arange(candidates) % 2]
             y = x.copy()
         else:
             at = int(rng.integers(contexts.shape[1]))
-            tokens = _replacements(model, top[2][None], at, candidates, rng)[0]
-            x, y = (np.tile(state, (candidates, 1)) for state in top[1:])
+            tokens = _replacements(model, here[2][None], at, candidates, rng)[0]
+            x, y = (np.tile(state, (candidates, 1)) for state in here[1:])
         y[:, at] = tokens
         if at != site:
             x[:, at] = tokens
         value = column_influence(model, x, y, site, temperature)
         k = value.argmax()
-        if top is None or value[k] > top[0]:
-            top, stalled = (value[k], x[k], y[k]), 0
+        found = value[k], x[k], y[k]
+        if here is None or found[0] > here[0]:
+            here, stalled_for = found, 0
         else:
-            stalled += 1
-        found = max(found, (value[k], x[k], y[k]), key=lambda pair: pair[0])
-        values.append(found[0])
-        if stalled == 2 * contexts.shape[1]:
-            top, stalled = None, 0
-    return np.array(values), *found[1:]
+            stalled_for += 1
+        best = max(best, found, key=lambda pair: pair[0])
+        values.append(best[0])
+        if stalled_for == 2 * contexts.shape[1]:
+            here, stalled_for = None, 0
+    return np.array(values), *best[1:]
 
 
 # Thresholds ----------------------------------------------------------------------------------------------------------
 
 
-def contraction_norms(matrix):
+def contraction_norms(matrix: np.ndarray) -> dict[str, float]:
     r"""The four numbers that mean fast mixing when below one.
 
     Parameters
@@ -250,15 +315,18 @@ def contraction_norms(matrix):
         ``spectral norm`` and ``spectral radius`` (Hayes).
     """
     return {
-        "alpha": matrix.sum(0).max(),
-        "row sum": matrix.sum(1).max(),
-        "spectral norm": np.linalg.norm(matrix, 2),
-        "spectral radius": np.abs(np.linalg.eigvals(matrix)).max(),
+        "alpha": float(matrix.sum(0).max()),
+        "row sum": float(matrix.sum(1).max()),
+        "spectral norm": float(np.linalg.norm(matrix, 2)),
+        "spectral radius": float(np.abs(np.linalg.eigvals(matrix)).max()),
     }
 
 
-def threshold(temperatures, values):
-    """Temperature above which `values` stay below one, interpolated in log temperature; nan if it is off the grid."""
+def threshold(temperatures: ArrayLike, values: ArrayLike) -> float:
+    """Temperature above which `values` float[K] stay below one, by interpolation in log temperature.
+
+    It is nan where it lies outside the `temperatures` float[K], which may come in any order.
+    """
     order = np.argsort(temperatures)
     t, v = np.log(np.asarray(temperatures, float)[order]), np.asarray(values, float)[order]
     above = np.flatnonzero(v >= 1)
@@ -268,11 +336,29 @@ def threshold(temperatures, values):
     return float(np.exp(t[k] + (t[k + 1] - t[k]) * (v[k] - 1) / (v[k] - v[k + 1])))
 
 
-def sufficient_temperature(oscillation):
-    r"""Temperature above which mixing is O(n log n): :math:`\tfrac14 \max_j \sum_i \delta_{ij}` (paper §5.2)."""
+def sufficient_temperature(oscillation: np.ndarray) -> float:
+    r"""Temperature above which mixing is O(n log n): :math:`\tfrac14 \max_j \sum_i \delta_{ij}` (paper §5.2).
+
+    Parameters
+    ----------
+    oscillation : ndarray, float64[n, n]
+        :math:`\delta_{ij}` at [i, j]; from `Influence.oscillation` it is a lower bound, and so is the temperature.
+    """
     return float(oscillation.sum(0).max() / 4)
 
 
-def contraction_bound(alpha, n, epsilon=0.25):
-    r"""Mixing time :math:`\lceil n/(1 - \alpha) \log(n/\epsilon) \rceil`; infinite for alpha >= 1."""
+def contraction_bound(alpha: float, n: int, epsilon: float = 0.25) -> float:
+    r"""Upper bound on the mixing time, in steps: :math:`\lceil n/(1 - \alpha) \log(n/\epsilon) \rceil`.
+
+    It is infinite for :math:`\alpha \ge 1` (paper §5.1).
+
+    Parameters
+    ----------
+    alpha : float
+        Contraction coefficient (`contraction_norms`).
+    n : int
+        Sites.
+    epsilon : float
+        Distance in total variation at which the chain counts as mixed.
+    """
     return float(np.ceil(n / (1 - alpha) * np.log(n / epsilon))) if alpha < 1 else np.inf
