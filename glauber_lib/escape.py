@@ -1,127 +1,62 @@
-r"""Margins and slow mixing: how long a chain stays in a state or a set of states (paper §5.3, App. A.1)."""
+r"""Escape: how long a chain stays in a state or in a set of states, observed and predicted (paper §5.3, App. A.1)."""
+
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import statsmodels.api as sm
 import torch
+from numpy.typing import ArrayLike
 
 from glauber_lib.chains import run_chains
 from glauber_lib.draws import check_temperature, chunks
+from glauber_lib.models import ConditionalModel
 from glauber_lib.stats import poisson_interval
-
-# Margins of a state --------------------------------------------------------------------------------------------------
-
-
-def _by_site(model, states):
-    """Scores float64[., V] of every state at every site, some rows at a time, with the rows' numbers (n per state)."""
-    size, n = states.shape
-    sites, repeated = np.tile(np.arange(n), size), np.repeat(states, n, axis=0)
-    for part in chunks(np.arange(size * n), 256):  # |V| float64 per row
-        yield part, model.scores(repeated[part], sites[part]).to(torch.float64, copy=True)
-
-
-def _site_scores(model, state):
-    """Scores float64[n, V] of one state at each of its sites, and its tokens [n, 1] on the same device."""
-    state = np.asarray(state)
-    scores = torch.cat([scores for _, scores in _by_site(model, state[None])])
-    return scores, torch.as_tensor(state, device=scores.device)[:, None]
-
-
-def _gaps(scores, token):
-    return (scores.gather(1, token)[:, 0] - scores.scatter(1, token, -torch.inf).amax(1)).cpu().numpy()
-
-
-def _escape(scores, token, temperature):
-    """Summed over the other tokens, so that it keeps its precision when it is tiny."""
-    log_law = (scores / float(check_temperature(temperature))).log_softmax(1).scatter(1, token, -torch.inf)
-    return float(log_law.logsumexp(1).exp().mean())
-
-
-def score_gaps(model, state):
-    r"""Gap :math:`g_i = s_i(x_i) - \max_{v \ne x_i} s_i(v)` of every site, float64[n]; all positive: a perfect trap."""
-    return _gaps(*_site_scores(model, state))
-
-
-def escape_probability(model, state, temperature):
-    r"""Exact one-step escape probability of a single state, :math:`\frac1n\sum_i (1 - \pi_i(x_i \mid x_{-i}))`."""
-    return _escape(*_site_scores(model, state), temperature)
-
-
-def describe_trap(model, state, temperature):
-    """What holds a chain in a state, from one look at its conditionals.
-
-    Returns
-    -------
-    dict
-        ``mean_gap``, ``min_gap`` (`score_gaps`), ``type`` (perfect if every gap is positive, else approximate),
-        ``escape`` (`escape_probability`) and ``bound``, the paper's bound on it.
-    """
-    scores, token = _site_scores(model, state)
-    gaps = _gaps(scores, token)
-    return {
-        "mean_gap": gaps.mean(),
-        "min_gap": gaps.min(),
-        "type": "perfect" if gaps.min() > 0 else "approximate",
-        "escape": _escape(scores, token, temperature),
-        "bound": escape_bound(gaps.min(), temperature, model.n_tokens),
-    }
-
-
-def log_pseudo_likelihood(model, states):
-    r"""Pseudo-log-likelihood :math:`\sum_i \log \pi_i(x_i \mid x_{-i})` at temperature one, float64[B].
-
-    Divided by -n and exponentiated it is the pseudo-perplexity.
-    """
-    states = np.asarray(states)
-    terms = np.empty(states.size)
-    for part, scores in _by_site(model, states):
-        own = torch.as_tensor(states.ravel()[part], device=scores.device)[:, None]
-        terms[part] = (scores.gather(1, own)[:, 0] - scores.logsumexp(1)).cpu().numpy()
-    return terms.reshape(states.shape).sum(1)
-
-
-def escape_bound(margin, temperature, n_tokens):
-    r"""The paper's bound on the escape probability, :math:`(|V| - 1) e^{-\gamma/\tau}` (not capped at one)."""
-    return (n_tokens - 1) * np.exp(-margin / temperature)
-
-
-def mixing_lower_bound(margin, temperature, n_tokens):
-    r"""The paper's lower bound :math:`e^{\gamma/\tau} / (4 (|V| - 1))` on the mixing time, in steps."""
-    return np.exp(margin / temperature) / (4 * (n_tokens - 1))
-
+from glauber_lib.traces import Trace
 
 # Stays of a trace ----------------------------------------------------------------------------------------------------
 
 
-def longest_stays(trace, count):
+def longest_stays(trace: Trace, n_states: int) -> pd.DataFrame:
     """The distinct states in which each chain stays longest.
 
     Parameters
     ----------
     trace : Trace
-    count : int
+    n_states : int
         States per chain, at most.
 
     Returns
     -------
     DataFrame
-        ``chain``, ``temperature``, ``state`` (tuple) and ``stay``, its longest in steps. A long stay was chosen for
-        being long: to test a prediction, time the state anew with `time_escapes`.
+        ``chain``, ``temperature``, ``state`` (tuple) and ``stay``, the longest one in steps. These stays were chosen
+        for being long: to test a prediction, time the state anew with `time_escapes`.
     """
     rows = []
     for chain, temperature in enumerate(trace.temperature):
         states, _, durations = trace.visits(chain)
         found = {}
         for k in np.argsort(-durations, kind="stable"):
-            if len(found) == count:
+            if len(found) == n_states:
                 break
             found.setdefault(tuple(states[k].tolist()), int(durations[k]))
         rows += [{"chain": chain, "temperature": temperature, "state": x, "stay": t} for x, t in found.items()]
     return pd.DataFrame(rows, columns=["chain", "temperature", "state", "stay"])
 
 
-def recurrent_states(trace, chain, first, count):
-    """States to which a chain returns: visited at least twice from step `first` on, the `count` it spends most time in.
+def recurrent_states(trace: Trace, chain: int, first_step: int, n_states: int) -> np.ndarray:
+    """The states to which a chain returns and in which it spends most time.
+
+    Parameters
+    ----------
+    trace : Trace
+    chain : int
+        A row of the trace.
+    first_step : int
+        Only visits that end after this step count; a state must have at least two.
+    n_states : int
+        States, at most.
 
     Returns
     -------
@@ -129,14 +64,14 @@ def recurrent_states(trace, chain, first, count):
         Most time first; empty if the chain never returns anywhere.
     """
     states, entered, durations = trace.visits(chain)
-    late = entered + durations > first
+    late = entered + durations > first_step
     distinct, index, visits = np.unique(states[late], axis=0, return_inverse=True, return_counts=True)
     spent = np.bincount(index.ravel(), weights=durations[late])
     order = np.argsort(-spent, kind="stable")
-    return distinct[order[visits[order] > 1][:count]]
+    return distinct[order[visits[order] > 1][:n_states]]
 
 
-def calibrate_stays(stays, *, per_decade=2):
+def calibrate_stays(stays: pd.DataFrame, *, per_decade: int = 2) -> pd.DataFrame:
     """Observed against predicted mean stay in groups of similar predicted escape probability.
 
     Parameters
@@ -149,9 +84,9 @@ def calibrate_stays(stays, *, per_decade=2):
     Returns
     -------
     DataFrame
-        Per group: ``stays``, ``exits``, ``expected`` exits, ``predicted`` and ``observed`` mean stay (steps; exposure
-        per exit, so that censored stays count; infinite where nobody left) and the 95% Poisson interval ``low``,
-        ``high`` of the latter.
+        Per group: ``stays``, ``exits``, ``expected`` exits, ``predicted`` and ``observed`` mean stay in steps, and the
+        95% Poisson interval ``low``, ``high`` of the observed one. A mean stay is exposure per exit, so that censored
+        stays count; it is infinite where no chain left.
     """
     rows = []
     for _, group in stays.groupby(np.floor(-np.log10(stays.escape) * per_decade)):
@@ -172,7 +107,7 @@ def calibrate_stays(stays, *, per_decade=2):
     return pd.DataFrame(rows)
 
 
-def regress_stays(stays):
+def regress_stays(stays: pd.DataFrame) -> dict[str, float | tuple[float, ...]]:
     r"""Regression of observed on predicted escape, on logarithmic axes, censored stays included.
 
     Poisson regression of exits with the steps at risk as exposure, :math:`\log E[\mathrm{exits}/\mathrm{exposure}] = a
@@ -189,6 +124,11 @@ def regress_stays(stays):
         ``slope`` b and ``ratio`` (observed over predicted escape rate where the exits are centred), each with its 95%
         interval ``slope_interval``, ``ratio_interval``; ``center``, the predicted escape probability there; and
         ``decades``, the orders of magnitude that predicted escape probabilities with an exit span.
+
+    Raises
+    ------
+    ValueError
+        Unless stays of two different predictions were left.
     """
     x = np.log(stays.escape.to_numpy(float))
     left, exposure = stays.left.to_numpy(float), stays.exposure.to_numpy(float)
@@ -211,12 +151,13 @@ def regress_stays(stays):
 # Times to leave a set ------------------------------------------------------------------------------------------------
 
 
-def basin_escape_times(model, basin, temperature):
+def basin_escape_times(model: ConditionalModel, basin: ArrayLike, temperature: float) -> np.ndarray:
     r"""Mean number of steps to leave a set of states, from each of them: :math:`(I - Q) h = 1`.
 
-    Q, the kernel within the set, is built from the conditionals of its K states alone, whatever the vocabulary. The
-    diagonal of I - Q is summed from what leaves a state: of a single state the time is precise however long, of a set
-    as long as leaving it is not some 1e-14 times rarer than hopping within it.
+    Q is the kernel within the set. The conditionals of the set's K states determine it, however large the vocabulary.
+    The diagonal of I - Q is the sum of the probabilities of all moves from a state, not one minus the probability to
+    stay. The time of a single state is therefore precise however long it is. The times of a larger set lose their
+    precision when leaving the set is about 1e14 times rarer than moving within it.
 
     Parameters
     ----------
@@ -228,6 +169,11 @@ def basin_escape_times(model, basin, temperature):
     Returns
     -------
     ndarray, float64[K]
+
+    Raises
+    ------
+    ValueError
+        For a state that is there twice, or a temperature that is not positive and finite.
     """
     basin, temperature = np.asarray(basin), float(check_temperature(temperature))
     size, n = basin.shape
@@ -235,8 +181,8 @@ def basin_escape_times(model, basin, temperature):
         raise ValueError("the states of a basin must be distinct")
     inside, out = np.zeros((size, size)), np.zeros(size)
     for i in range(n):
-        rest = np.unique(np.delete(basin, i, axis=1), axis=0, return_inverse=True)[1].ravel()
-        alike = rest[:, None] == rest  # states that differ at most at site i
+        others = np.unique(np.delete(basin, i, axis=1), axis=0, return_inverse=True)[1].ravel()
+        alike = others[:, None] == others  # states that differ at most at site i
         for part in chunks(np.arange(size), 256):  # |V| float64 per row
             law = (model.scores(basin[part], np.full(len(part), i)).double() / temperature).log_softmax(1)
             tokens = torch.as_tensor(basin[:, i], device=law.device)
@@ -249,16 +195,18 @@ def basin_escape_times(model, basin, temperature):
     return np.linalg.solve(np.diag(out + inside.sum(1)) - inside, np.ones(size))
 
 
-def _time(model, start, inside, repeats, **options):
-    until = lambda states: ~inside(states)  # noqa: E731
-    trace = run_chains(model, np.tile(start, (repeats, 1)), until=until, **options)
-    if not trace.complete:
-        raise KeyboardInterrupt
-    left = trace.stopped >= 0
-    return pd.DataFrame({"exposure": np.where(left, trace.stopped, trace.n_steps), "left": left})
-
-
-def time_escapes(model, start, basin, temperature, *, repeats, n_steps, seed=0, holding="path", checkpoint=None):
+def time_escapes(
+    model: ConditionalModel,
+    start: ArrayLike,
+    basin: ArrayLike,
+    temperature: float,
+    *,
+    repeats: int,
+    n_steps: int,
+    seed: int = 0,
+    holding: str = "path",
+    checkpoint: str | Path | None = None,
+) -> pd.DataFrame:
     """Observed times to leave a set of states, of independent chains from one of them.
 
     Parameters
@@ -281,22 +229,67 @@ def time_escapes(model, start, basin, temperature, *, repeats, n_steps, seed=0, 
     -------
     DataFrame
         Per chain: ``exposure`` (steps to the exit, or to the end of the budget) and ``left`` (False: censored).
+
+    Raises
+    ------
+    KeyboardInterrupt
+        After Ctrl-C, before the budget is used up. The checkpoint holds what is done.
     """
     members = {tuple(state) for state in np.asarray(basin).tolist()}
     inside = lambda states: np.array([tuple(state) in members for state in states.tolist()])  # noqa: E731
     options = {"n_steps": n_steps, "seed": seed, "holding": holding, "checkpoint": checkpoint}
-    return _time(model, start, inside, repeats, temperature=temperature, **options)
+    return _time_exits(model, start, inside, repeats, temperature=temperature, **options)
 
 
 def time_count_escapes(
-    model, start, token, floor, temperature, *, repeats, n_steps, max_moves=None, seed=0, holding="geometric",
-    checkpoint=None,
-):  # fmt: skip
+    model: ConditionalModel,
+    start: ArrayLike,
+    token: int,
+    floor: int,
+    temperature: float,
+    *,
+    repeats: int,
+    n_steps: int,
+    max_moves: int | None = None,
+    seed: int = 0,
+    holding: str = "geometric",
+    checkpoint: str | Path | None = None,
+) -> pd.DataFrame:
     """Observed times until at most `floor` sites hold `token`, of independent chains.
 
-    Otherwise as `time_escapes`. The budget is of `n_steps`, and of `max_moves` of one chain, for basins in which chains
-    move without end; what ends first censors all chains at the same step.
+    Parameters
+    ----------
+    model : ConditionalModel
+    start : array_like, int[n]
+    token, floor : int
+    temperature : float
+    repeats, n_steps : int
+        Chains, and the budget of each.
+    max_moves : int, optional
+        See `run_chains`: a second budget, for basins in which chains move without end. The budget that ends first
+        censors all chains at the same step.
+    seed, holding, checkpoint
+        See `time_escapes`.
+
+    Returns
+    -------
+    DataFrame
+        As from `time_escapes`.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        After Ctrl-C, as `time_escapes`.
     """
     inside = lambda states: (states == token).sum(1) > floor  # noqa: E731
     options = {"n_steps": n_steps, "max_moves": max_moves, "seed": seed, "holding": holding, "checkpoint": checkpoint}
-    return _time(model, start, inside, repeats, temperature=temperature, **options)
+    return _time_exits(model, start, inside, repeats, temperature=temperature, **options)
+
+
+def _time_exits(model, start, inside: Callable[[np.ndarray], np.ndarray], repeats, **options):
+    """Steps until the first state for which ``inside`` bool[K] does not hold, of `repeats` chains."""
+    trace = run_chains(model, np.tile(start, (repeats, 1)), until=lambda states: ~inside(states), **options)
+    if not trace.complete:
+        raise KeyboardInterrupt
+    left = trace.stopped >= 0
+    return pd.DataFrame({"exposure": np.where(left, trace.stopped, trace.n_steps), "left": left})

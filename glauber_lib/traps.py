@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from sklearn.cluster import AgglomerativeClustering
 
-from glauber_lib.escape import describe_trap
+from glauber_lib.margins import describe_trap
 from glauber_lib.readings import TextEmbedder, cosine_distance, embed_states
 from glauber_lib.stats import true_runs
 from glauber_lib.traces import Trace

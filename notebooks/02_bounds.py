@@ -35,10 +35,7 @@ from glauber_lib.drift import birth_death_time, scan_drift, states_with_count, t
 from glauber_lib.escape import (
     basin_escape_times,
     calibrate_stays,
-    describe_trap,
-    escape_probability,
     longest_stays,
-    mixing_lower_bound,
     recurrent_states,
     regress_stays,
     time_count_escapes,
@@ -53,6 +50,7 @@ from glauber_lib.influence import (
     sufficient_temperature,
     threshold,
 )
+from glauber_lib.margins import describe_trap, escape_probability, mixing_lower_bound
 from glauber_lib.models import IsingModel, RestrictedModel, TabularModel, all_states
 from glauber_lib.paper import Run
 from glauber_lib.plotting import COLORS, matrix, plain_ticks, reference_line, value_ticks

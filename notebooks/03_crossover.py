@@ -34,7 +34,6 @@ from glauber_lib import exact
 from glauber_lib.chains import run_chains
 from glauber_lib.couplings import coalesce
 from glauber_lib.crossover import coalescence_bound, compare_growth, transition_temperatures
-from glauber_lib.escape import log_pseudo_likelihood
 from glauber_lib.influence import (
     contraction_bound,
     measure_influence,
@@ -43,6 +42,7 @@ from glauber_lib.influence import (
     threshold,
 )
 from glauber_lib.instruments import Embedder
+from glauber_lib.margins import log_pseudo_likelihood
 from glauber_lib.models import RestrictedModel, all_states
 from glauber_lib.paper import Run
 from glauber_lib.plotting import COLORS, interval_band, interval_bars, plain_ticks, reference_line, value_ticks

@@ -33,7 +33,6 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 
 from glauber_lib.chains import run_chains
-from glauber_lib.escape import log_pseudo_likelihood
 from glauber_lib.instruments import (
     Embedder,
     cosine_distance,
@@ -42,6 +41,7 @@ from glauber_lib.instruments import (
     load_topic_scorer,
     topic_scores,
 )
+from glauber_lib.margins import log_pseudo_likelihood
 from glauber_lib.paper import Run
 from glauber_lib.plotting import COLORS, band, chain_table, matrix, trajectory
 from glauber_lib.stats import above, bootstrap_interval, group_difference, label_rises, median_interval, median_survival

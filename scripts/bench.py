@@ -21,8 +21,8 @@ from tqdm.auto import tqdm
 
 from glauber_lib.chains import run_chains
 from glauber_lib.draws import uniforms
-from glauber_lib.escape import escape_probability
 from glauber_lib.language import load_model
+from glauber_lib.margins import escape_probability
 from glauber_lib.models import TabularModel
 from glauber_lib.paper import ROOT, load_passages
 

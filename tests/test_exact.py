@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glauber_lib import exact
-from glauber_lib.escape import escape_bound, mixing_lower_bound
 from glauber_lib.influence import contraction_bound, contraction_norms
+from glauber_lib.margins import escape_bound, mixing_lower_bound
 from glauber_lib.models import IsingModel, RestrictedModel, TabularModel, all_states
 
 temperatures = st.sampled_from([0.2, 1.0, 5.0])

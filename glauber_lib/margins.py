@@ -1,0 +1,158 @@
+r"""Margins of a state: what its conditionals say about how hard it is to leave (paper §5.3, App. A.1).
+
+The margin of a site is the score of its token less the best score of another token. A chain at a state with large
+margins leaves it rarely, and a set of such states mixes slowly with the others.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+
+from glauber_lib.draws import check_temperature, chunks
+from glauber_lib.models import ConditionalModel
+
+
+def scores_by_site(model: ConditionalModel, states: np.ndarray) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
+    """Scores of every state at every site, at most 256 of these rows at a time.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    states : ndarray, int64[B, n]
+
+    Yields
+    ------
+    rows : ndarray, int64[K]
+        Row ``k * n + i`` is state k at site i.
+    scores : torch.Tensor, float64[K, V]
+        A copy that the caller may write to.
+    """
+    size, n = states.shape
+    sites, repeated = np.tile(np.arange(n), size), np.repeat(states, n, axis=0)
+    for rows in chunks(np.arange(size * n), 256):
+        yield rows, model.scores(repeated[rows], sites[rows]).to(torch.float64, copy=True)
+
+
+def _site_scores(model, state):
+    """Scores float64[n, V] of one state at each of its sites, and its tokens [n, 1] on the same device."""
+    state = np.asarray(state)
+    scores = torch.cat([scores for _, scores in scores_by_site(model, state[None])])
+    return scores, torch.as_tensor(state, device=scores.device)[:, None]
+
+
+def _gaps(scores, token):
+    return (scores.gather(1, token)[:, 0] - scores.scatter(1, token, -torch.inf).amax(1)).cpu().numpy()
+
+
+def _escape(scores, token, temperature):
+    """Summed over the other tokens, so that it keeps its precision when it is tiny."""
+    log_law = (scores / float(check_temperature(temperature))).log_softmax(1).scatter(1, token, -torch.inf)
+    return float(log_law.logsumexp(1).exp().mean())
+
+
+def score_gaps(model: ConditionalModel, state: ArrayLike) -> np.ndarray:
+    r"""Gap :math:`g_i = s_i(x_i) - \max_{v \ne x_i} s_i(v)` of every site of a state.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    state : array_like, int[n]
+
+    Returns
+    -------
+    ndarray, float64[n]
+        In units of the scores. The state is a perfect trap if all are positive.
+    """
+    return _gaps(*_site_scores(model, state))
+
+
+def escape_probability(model: ConditionalModel, state: ArrayLike, temperature: float) -> float:
+    r"""Probability that one step leaves a state, :math:`\frac1n\sum_i (1 - \pi_i(x_i \mid x_{-i}))`.
+
+    It is exact, and precise however small.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    state : array_like, int[n]
+    temperature : float
+    """
+    return _escape(*_site_scores(model, state), temperature)
+
+
+def describe_trap(model: ConditionalModel, state: ArrayLike, temperature: float) -> dict[str, float | str]:
+    """What holds a chain in a state: its gaps, its escape probability and the paper's bound on it.
+
+    The model is asked once for each site.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    state : array_like, int[n]
+    temperature : float
+
+    Returns
+    -------
+    dict
+        ``mean_gap``, ``min_gap`` (`score_gaps`), ``type`` (perfect if every gap is positive, else approximate),
+        ``escape`` (`escape_probability`) and ``bound`` (`escape_bound`).
+    """
+    scores, token = _site_scores(model, state)
+    gaps = _gaps(scores, token)
+    return {
+        "mean_gap": gaps.mean(),
+        "min_gap": gaps.min(),
+        "type": "perfect" if gaps.min() > 0 else "approximate",
+        "escape": _escape(scores, token, temperature),
+        "bound": escape_bound(gaps.min(), temperature, model.n_tokens),
+    }
+
+
+def log_pseudo_likelihood(model: ConditionalModel, states: ArrayLike) -> np.ndarray:
+    r"""Pseudo-log-likelihood :math:`\sum_i \log \pi_i(x_i \mid x_{-i})` of states, at temperature one.
+
+    Divided by -n and exponentiated it is the pseudo-perplexity.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    states : array_like, int[B, n]
+
+    Returns
+    -------
+    ndarray, float64[B]
+    """
+    states = np.asarray(states)
+    terms = np.empty(states.size)
+    for rows, scores in scores_by_site(model, states):
+        own = torch.as_tensor(states.ravel()[rows], device=scores.device)[:, None]
+        terms[rows] = (scores.gather(1, own)[:, 0] - scores.logsumexp(1)).cpu().numpy()
+    return terms.reshape(states.shape).sum(1)
+
+
+def escape_bound(margin: float, temperature: float, n_tokens: int) -> float:
+    r"""The paper's bound on the escape probability, :math:`(|V| - 1) e^{-\gamma/\tau}`, not capped at one.
+
+    Parameters
+    ----------
+    margin : float or ndarray
+        :math:`\gamma`, in units of the scores.
+    temperature : float or ndarray
+    n_tokens : int
+    """
+    return (n_tokens - 1) * np.exp(-margin / temperature)
+
+
+def mixing_lower_bound(margin: float, temperature: float, n_tokens: int) -> float:
+    r"""The paper's lower bound :math:`e^{\gamma/\tau} / (4 (|V| - 1))` on the mixing time, in steps.
+
+    Parameters
+    ----------
+    margin : float or ndarray
+        :math:`\gamma`, in units of the scores.
+    temperature : float or ndarray
+    n_tokens : int
+    """
+    return np.exp(margin / temperature) / (4 * (n_tokens - 1))
