@@ -1,97 +1,15 @@
-"""Growth laws, censored times and the transition temperature against known answers."""
+"""Growth laws and the transition temperature against known answers."""
 
 from math import comb
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from glauber_lib import exact
 from glauber_lib.couplings import coalesce
 from glauber_lib.crossover import GROWTH, Transition, coalescence_bound, compare_growth, transition_temperatures
 from glauber_lib.models import IsingModel
-from glauber_lib.stats import convergence, median_interval, median_survival, survival_curve
-
-
-def test_median_without_censoring_is_the_sample_median():
-    assert median_survival([5, 1, 3, 2, 4], [True] * 5) == 3
-
-
-def test_censored_times_raise_the_median():
-    # two of five end unobserved at 2: after the events at 1, 3 and 4 the survival is 4/5, 2/5, 0
-    assert median_survival([1, 2, 2, 3, 4], [True, False, False, True, True]) == 3
-    assert median_survival([1, 2, 2, 3, 4], [True] * 5) == 2  # taken for events they would lower it
-
-
-def test_the_interval_of_a_censored_median_covers_it_about_as_often_as_it_says():
-    rng, covered = np.random.default_rng(0), []
-    for _ in range(200):
-        times = rng.exponential(100, size=40)
-        low, high = median_interval(np.minimum(times, 150), times <= 150)
-        covered.append(low <= 100 * np.log(2) <= high)
-    assert 0.9 <= np.mean(covered) <= 0.995
-    assert median_interval([5, 5], [False, False])[1] == np.inf
-
-
-def test_a_curve_that_stays_above_one_half_has_no_median():
-    assert np.isnan(median_survival([1, 9, 9, 9], [True, False, False, False]))
-    assert np.isnan(median_survival([9, 9], [False, False]))
-
-
-# Survival ----------------------------------------------------------------------------------------------------------
-
-times = st.lists(st.tuples(st.integers(1, 12), st.booleans()), min_size=1, max_size=25)
-
-
-@given(st.lists(st.integers(1, 12), min_size=1, max_size=25))
-def test_without_censoring_the_curve_is_the_empirical_survival_function(time):
-    curve, time = survival_curve(time, [True] * len(time)), np.array(time)
-    assert list(curve.time) == [0, *np.unique(time), time.max()]
-    np.testing.assert_allclose(curve.share, [(time > t).mean() for t in curve.time], atol=1e-12)
-    inner = curve[(curve.share > 0) & (curve.share < 1)]
-    assert ((inner.low < inner.share) & (inner.share < inner.high)).all()
-    assert curve[["low", "high"]].drop(inner.index).isna().all(axis=None)
-
-
-def test_a_censored_curve_and_its_interval_by_hand():
-    curve = survival_curve([1, 2, 2, 3, 5], [True, False, False, True, False])
-    assert list(curve.time) == [0, 1, 3, 5]  # the end of observation is no event
-    np.testing.assert_allclose(curve.share, [1, 4 / 5, 2 / 5, 2 / 5])
-    # Greenwood: the variance of log S is the sum of d/(r (r - d)) over the events; log-log: it is divided by log S
-    spread = 1.96 * np.sqrt([1 / (5 * 4), 1 / (5 * 4) + 1 / (2 * 1)]) / -np.log([4 / 5, 2 / 5])
-    np.testing.assert_allclose(curve.low[1:3], np.array([4 / 5, 2 / 5]) ** np.exp(spread))
-    np.testing.assert_allclose(curve.high[1:3], np.array([4 / 5, 2 / 5]) ** np.exp(-spread))
-    np.testing.assert_array_equal(curve.iloc[-1, 1:], curve.iloc[-2, 1:])
-    assert curve.iloc[0, 2:].isna().all()
-
-
-def test_if_nobody_had_the_event_the_curve_stays_at_one():
-    curve = survival_curve([4, 9, 9], [False] * 3)
-    assert list(curve.time) == [0, 9] and list(curve.share) == [1, 1]
-    assert curve[["low", "high"]].isna().all(axis=None)
-
-
-@given(times)
-def test_the_median_is_where_the_curve_falls_below_one_half(pairs):
-    time, observed = map(np.array, zip(*pairs, strict=True))
-    curve = survival_curve(time, observed)
-    np.testing.assert_equal(median_survival(time, observed), curve.time[curve.share < 0.5].min())
-
-
-@pytest.mark.parametrize("at", [0.2, 0.7, 1.2])
-def test_the_interval_covers_a_known_survival_about_as_often_as_it_says(at):
-    rng, rows, expected = np.random.default_rng(0), [], np.exp(-at)
-    for _ in range(300):
-        event, end = rng.exponential(size=60), rng.uniform(0.3, 3, size=60)  # 0.3 of the events are never seen
-        curve = survival_curve(np.minimum(event, end), event <= end)
-        rows.append(curve[curve.time <= at].iloc[-1])
-    curves = pd.DataFrame(rows)
-    assert abs(curves.share.mean() - expected) < 4 * curves.share.std() / np.sqrt(300)
-    covered = ((curves.low <= expected) & (expected <= curves.high)).mean()
-    assert 0.91 <= covered <= 0.985  # 0.95, and three standard deviations of a share of 300
-
 
 # Coalescence -------------------------------------------------------------------------------------------------------
 
@@ -129,53 +47,6 @@ def test_the_spins_of_a_ring_meet_within_the_bound(strength):
     apart = (run.hamming > 0).mean(1)
     contraction = n * (1 - (1 - alpha) / n) ** np.arange(n_steps + 1)
     assert (apart <= contraction + 3 * np.sqrt(apart * (1 - apart) / size)).all()
-
-
-# Convergence -------------------------------------------------------------------------------------------------------
-
-
-def autoregressive(rho, *, chains=4, draws=5_000, seed=0):
-    """Stationary normal chains of variance one whose draws k apart correlate by rho**k."""
-    noise = np.random.default_rng(seed).normal(size=(draws, chains))
-    path = [noise[0]]
-    for row in noise[1:]:
-        path.append(rho * path[-1] + np.sqrt(1 - rho**2) * row)
-    return np.array(path).T
-
-
-@pytest.mark.parametrize("rho", [-0.3, 0.0, 0.5, 0.9])
-def test_the_effective_size_of_autoregressive_chains_is_the_known_one(rho):
-    found = convergence(autoregressive(rho))
-    assert found["rhat"] == pytest.approx(1, abs=0.01)
-    assert found["ess"] == pytest.approx(20_000 * (1 - rho) / (1 + rho), rel=0.3)
-
-
-@pytest.mark.parametrize("law", ["normal", "heavy tails"])
-def test_independent_draws_count_in_full_whatever_their_law(law):
-    rng = np.random.default_rng(1)
-    draws = rng.normal(size=(4, 1_000)) if law == "normal" else rng.standard_cauchy(size=(4, 1_000))
-    found = convergence(draws)
-    assert found["rhat"] == pytest.approx(1, abs=0.01) and found["ess"] == pytest.approx(4_000, rel=0.15)
-
-
-def test_chains_at_different_levels_or_scales_or_on_the_way_have_a_large_rhat():
-    draws = autoregressive(0.0, draws=1_000)
-    apart = convergence(draws + 3 * np.arange(4)[:, None])
-    assert apart["rhat"] > 2 and apart["ess"] < 10
-    assert convergence(draws * np.array([[1], [1], [1], [5]]))["rhat"] > 1.1
-    assert convergence(draws + np.linspace(0, 3, 1_000))["rhat"] > 1.1
-
-
-@pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
-def test_chains_that_stand_still_converge_nowhere():
-    assert np.isnan(list(convergence(np.full((3, 10), 0.3)).values())).all()
-    assert convergence(np.repeat([[0.0], [1.0]], 10, axis=1))["rhat"] > 100  # each at its own value
-
-
-@pytest.mark.parametrize("shape", [(100,), (1, 100), (4, 3), (2, 5, 5), (0, 9)])
-def test_draws_of_wrong_shape_are_refused(shape):
-    with pytest.raises(ValueError, match="at least 2 chains of 4 draws"):
-        convergence(np.random.default_rng(0).normal(size=shape))
 
 
 # Growth ------------------------------------------------------------------------------------------------------------

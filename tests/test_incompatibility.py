@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import scipy.stats
 import torch
 from conftest import TEXTS, corpus, fit, random_ising, random_joint, random_table
 from hypothesis import given
@@ -19,7 +18,6 @@ from glauber_lib.incompatibility import (
 )
 from glauber_lib.language import load_model
 from glauber_lib.models import TabularModel, all_states
-from glauber_lib.stats import above, binned_intervals, bootstrap_interval, rank_correlation
 
 
 def log_ratio(model, state, site, old, new, temperature):
@@ -251,94 +249,13 @@ def test_one_site_makes_no_rectangle():
         sample_rectangles(random_table(1, 3), [[0]], 5)
 
 
-@pytest.mark.parametrize(
-    "interval, verdict", [((0.1, 0.2), True), ((-0.2, -0.1), False), ((-0.1, 0.1), "not measurable here")]
-)
-def test_a_verdict_needs_an_interval_on_one_side(interval, verdict):
-    assert above(interval) == verdict
-    assert above((interval[0] + 5, interval[1] + 5), null=5.0) == verdict
-
-
-# Bootstrap ---------------------------------------------------------------------------------------------------------
-
-
-def test_bootstrap_interval_covers_the_mean_about_as_often_as_it_says():
-    rng = np.random.default_rng(0)
-    covered = [low <= 3.0 <= high for low, high in
-               (bootstrap_interval(rng.normal(3.0, 2.0, 50), n_resamples=300, seed=k) for k in range(200))]  # fmt: skip
-    assert 0.88 <= np.mean(covered) <= 0.985
-
-
-def test_bootstrap_interval_has_the_width_of_the_standard_error():
-    sample = np.random.default_rng(1).normal(0, 1, 400)
-    low, high = bootstrap_interval(sample)
-    assert high - low == pytest.approx(2 * 1.96 * sample.std(ddof=1) / 20, rel=0.1)
-    assert low < sample.mean() < high
-
-
-def test_bootstrap_interval_resamples_pairs_together():
-    x = np.arange(30.0)
-    low, high = bootstrap_interval(x, 2 * x, statistic=lambda a, b: np.corrcoef(a, b)[0, 1], n_resamples=100)
-    assert low == pytest.approx(1) and high == pytest.approx(1)
-
-
-def test_bootstrap_interval_of_constants_is_a_point():
-    assert bootstrap_interval([2.5, 2.5, 2.5]) == (2.5, 2.5)
-    assert bootstrap_interval([7.0]) == (7.0, 7.0)
-
-
-def test_bootstrap_of_groups_of_one_row_is_that_of_rows():
-    sample = np.random.default_rng(2).gamma(1.0, 1.0, 120)
-    rows = bootstrap_interval(sample, n_resamples=8_000)
-    groups = bootstrap_interval(sample, groups=np.arange(120), n_resamples=8_000)
-    np.testing.assert_allclose(groups, rows, atol=0.1 * (rows[1] - rows[0]))
-
-
-def test_bootstrap_of_groups_of_copies_is_that_of_one_row_each():
-    sample, groups = np.random.default_rng(3).normal(0, 1, 60), np.arange(60)
-    copies = bootstrap_interval(np.repeat(sample, 4), groups=np.repeat(groups, 4))
-    np.testing.assert_allclose(copies, bootstrap_interval(sample, groups=groups), atol=1e-12)  # copies add nothing
-    low, high = bootstrap_interval(np.repeat(sample, 4))  # taken for independent: half as wide
-    assert (high - low) / (copies[1] - copies[0]) == pytest.approx(0.5, abs=0.06)
-
-
-def test_bootstrap_of_groups_keeps_pairs_and_needs_no_order_of_the_rows():
-    x, groups = np.random.default_rng(4).normal(size=30), np.array(list("abcdef") * 5)
-    again = bootstrap_interval(x, groups=groups)
-    assert again == bootstrap_interval(x, groups=groups) != bootstrap_interval(x, groups=groups, seed=1)
-    low, high = bootstrap_interval(x, 2 * x, statistic=rank_correlation, groups=groups, n_resamples=100)
-    assert low == pytest.approx(1) and high == pytest.approx(1)
-    order = np.random.default_rng(0).permutation(30)
-    np.testing.assert_allclose(bootstrap_interval(x[order], groups=groups[order]), again)
-
-
-def test_one_group_gives_no_interval_and_groups_must_fit():
-    interval = bootstrap_interval([1.0, 2.0], groups=["a", "a"])
-    assert np.isnan(interval).all() and above(interval) == "not measurable here"
-    with pytest.raises(ValueError, match="one label for each of 2 rows"):
-        bootstrap_interval([1.0, 2.0], groups=[0, 1, 2])
-
-
 # Tables and texts --------------------------------------------------------------------------------------------------
-
-
-def test_rank_correlation_is_that_of_scipy():
-    x, y = np.random.default_rng(0).integers(0, 5, (2, 40))  # with ties
-    assert rank_correlation(x, y) == pytest.approx(scipy.stats.spearmanr(x, y).statistic)
 
 
 def test_opposite_signs_count_only_above_the_floor():
     x, y = [1.0, 1.0, -1.0, 1.0, 0.0], [-1.0, 2.0, 0.01, -0.001, 1.0]
     assert opposite_signs(x, y).tolist() == [True, False, True, True, False]
     assert opposite_signs(x, y, floor=0.005).tolist() == [True, False, True, False, False]
-
-
-def test_bins_hold_every_row_and_equal_values_stay_together():
-    x = np.array([9, 8, 7, 6, 5, 4, 3, 2, 1, 1, 1, 1])
-    table = binned_intervals(x, 10.0 * x, groups=np.arange(12), bins=4)
-    assert table.n.tolist() == [6, 3, 3]  # the first quartile is a one, as the smallest is
-    assert table["mean"].tolist() == [15, 50, 80] and table.x.tolist() == [1, 5, 8]
-    assert (table.low <= table["mean"]).all() and (table["mean"] <= table.high).all()
 
 
 def test_marked_texts_put_both_sites_in_brackets(tiny):

@@ -1,15 +1,17 @@
-"""The HTML table of a chain's moves, which shows what the trace holds, and the ticks of the figures."""
+"""What a chain's moves look like as HTML, and what the figures show of tables with intervals."""
 
 import html
 import xml.etree.ElementTree as ElementTree
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import corpus
 
 from glauber_lib.chains import run_chains
-from glauber_lib.plotting import chain_table, plain_ticks, value_ticks
+from glauber_lib.plotting import interval_band, interval_bars, moves_as_html, plain_ticks, value_ticks
+from glauber_lib.readings import moves_in_words
 
 
 def read_table(text):
@@ -25,7 +27,7 @@ def test_a_table_shows_the_asked_moves_of_its_chain_and_marks_the_changed_tokens
     trace = run_chains(masked_lm, masked_lm.states(corpus(masked_lm)[:3], n=7), n_steps=60, temperature=2.0)
     states, entered, durations = trace.visits(row)
     moves = [0, 1, 4, len(states) - 2]
-    kind, head, cells, marks = read_table(chain_table(masked_lm, trace, row, moves))
+    kind, head, cells, marks = read_table(moves_as_html(moves_in_words(masked_lm, trace, row, moves)))
     assert kind == "glauber-chain" and head == ["th"] * 3 and len(cells) == 1 + len(moves)
     assert len(states) > 8 and marks[0] == []
     for k, line, marked in zip([0, *(m + 1 for m in moves)], cells, marks, strict=True):
@@ -44,7 +46,7 @@ def test_the_mark_stands_at_the_changed_site_even_where_its_token_occurs_twice(t
     trace = run_chains(model, [state], n_steps=40, temperature=50.0)
     states = trace.visits(0)[0]
     for m in range(len(states) - 1):
-        cell = ElementTree.fromstring(chain_table(model, trace, 0, [m]))[2][2]
+        cell = ElementTree.fromstring(moves_as_html(moves_in_words(model, trace, 0, [m])))[2][2]
         (site,) = np.flatnonzero(states[m + 1] != states[m])
         assert (cell.text or "").split() == model.words(states[m + 1])[:site]
         assert (cell[0].tail or "").split() == model.words(states[m + 1])[site + 1 :]
@@ -57,12 +59,34 @@ def test_characters_of_html_are_escaped(tiny):
     assert "".join(model.words(state)) == text
     trace = run_chains(model, [state], n_steps=150, temperature=50.0)
     states = trace.visits(0)[0]
-    table = chain_table(model, trace, 0, range(len(states) - 1))
+    table = moves_as_html(moves_in_words(model, trace, 0, range(len(states) - 1)))
     assert "<b>" not in table and html.escape(text[:1]) in table
     _, _, cells, marks = read_table(table)
     assert [line[2] for line in cells] == [" ".join(model.words(state)) for state in states]
     before = [mark.get("title").removeprefix("before: ") for (mark,) in marks[1:]]
     assert {"<", ">", "&", '"', "'"} <= set(before)  # all of them were replaced
+
+
+def test_a_move_of_several_sites_is_marked_at_each_of_them():
+    rows = [(0, 3, ["a", "b", "c"], [], []), (3, 2, ["x", "b", "y"], [0, 2], ["a", "c"])]
+    table = pd.DataFrame(rows, columns=["step", "held", "words", "sites", "before"])
+    _, _, cells, marks = read_table(moves_as_html(table))
+    assert cells == [["0", "3", "a b c"], ["3", "2", "x b y"]]
+    assert [(mark.text, mark.get("title")) for mark in marks[1]] == [("x", "before: a"), ("y", "before: c")]
+
+
+def test_bars_and_bands_end_where_the_intervals_do():
+    table = pd.DataFrame({"mean": [0.2, 0.5], "low": [0.1, 0.5], "high": [0.6, 0.8]}, index=[7, 8])
+    figure, axis = plt.subplots()
+    bars = interval_bars(axis, [1.0, 2.0], table, color="black")
+    ends = np.array([segment[:, 1] for segment in bars.lines[2][0].get_segments()])
+    np.testing.assert_allclose(ends, table[["low", "high"]])
+    np.testing.assert_allclose(bars.lines[0].get_xydata(), [[1.0, 0.2], [2.0, 0.5]])
+    line = interval_band(axis, [1.0, 2.0], table, color="red")
+    np.testing.assert_allclose(line.get_ydata(), table["mean"])
+    corners = {tuple(corner) for corner in axis.collections[-1].get_paths()[0].vertices.round(9).tolist()}
+    assert corners == {(1.0, 0.1), (1.0, 0.6), (2.0, 0.5), (2.0, 0.8)}
+    plt.close(figure)
 
 
 def test_ticks_are_plain_numbers_and_no_others():

@@ -1,0 +1,108 @@
+"""Permutation tests: p-values by hand, uniform without an effect, and small with a planted one."""
+
+import numpy as np
+import pytest
+import scipy.stats
+from statsmodels.stats.multitest import multipletests
+
+from glauber_lib.permutation import group_difference, holm, label_rises
+
+
+def exchangeable_rises(n_chains, n_labels, rng):
+    """Rises exchangeable in each chain but for its seed's label, which falls; chains differ in level and scale."""
+    level, scale = rng.normal(size=(n_chains, 1)), rng.exponential(size=(n_chains, 1))
+    gain, own = level + scale * rng.normal(size=(n_chains, n_labels)), rng.integers(n_labels, size=n_chains)
+    gain[np.arange(n_chains), own] -= 10
+    return gain, own
+
+
+def test_rise_and_excess_by_hand():
+    table = label_rises([[-9, 1, 3], [2, -9, 6]], [0, 1], n_resamples=20_000)
+    assert list(table.rise) == [2, 1, 4.5]
+    np.testing.assert_allclose(table.excess, [2 - 6, 1 - 3, ((3 - 1) + (6 - 2)) / 2])
+    # label 2 has the larger of two values in both chains, the other labels the smaller of two in their only one
+    np.testing.assert_allclose(table.p, [1, 1, 1 / 4], atol=0.015)
+    np.testing.assert_allclose(table.p_holm, [1, 1, 3 / 4], atol=0.045)
+
+
+def test_a_planted_rise_is_found_and_no_other():
+    gain, own = exchangeable_rises(40, 9, np.random.default_rng(0))
+    gain[:, 3] += 1.5
+    table = label_rises(gain, own, n_resamples=2_000)
+    assert table.p.idxmin() == table.excess.idxmax() == 3
+    assert table.p[3] == 1 / 2_001  # never zero: the observed one is counted among the resamples
+    assert table.p_holm[3] == pytest.approx(9 / 2_001) and table.p_holm.drop(3).min() > 0.05
+
+
+def test_the_correction_is_holm_s():
+    gain, own = exchangeable_rises(25, 6, np.random.default_rng(5))
+    table = label_rises(gain + np.linspace(0, 1, 6), own, n_resamples=1_000)
+    ordered = np.sort(table.p)
+    assert ordered[1] < 0.2 and len(set(ordered)) == 6
+    expected = np.minimum(np.maximum.accumulate(ordered * np.arange(6, 0, -1)), 1)  # the least of six, then of five
+    np.testing.assert_allclose(np.sort(table.p_holm), expected)
+    np.testing.assert_allclose(table.p_holm[table.p.idxmin()], expected[0])
+
+
+def test_without_a_rise_the_p_values_are_uniform():
+    rng = np.random.default_rng(1)
+    p = np.array([label_rises(*exchangeable_rises(15, 5, rng), n_resamples=200, seed=k).p for k in range(200)])
+    # mean 1/2 and variance 1/12, even if the five of a table were all the same
+    assert abs(p.mean() - 0.5) < 3 * np.sqrt(1 / 12 / 200)
+    for level in (0.1, 0.3, 0.7):
+        assert abs((p <= level).mean() - level) < 3 * np.sqrt(level * (1 - level) / 200)
+
+
+def test_what_the_seed_s_own_label_does_is_left_out():
+    gain, own = exchangeable_rises(30, 5, np.random.default_rng(2))
+    other = gain.copy()
+    other[np.arange(30), own] = 1e3
+    table = label_rises(gain, own, n_resamples=300)
+    assert table.equals(label_rises(other, own, n_resamples=300))
+    assert table.excess.abs().max() < 2 < label_rises(gain, (own + 1) % 5, n_resamples=300).excess.abs().max()
+
+
+def test_the_share_between_groups_and_its_p_value_by_hand():
+    # groups {0, 2} and {6, 8} in the first column, the same mean twice in the second one
+    values = np.array([[0.0, 1.0], [6.0, 1.0], [2.0, -1.0], [8.0, -1.0]])
+    share, p = group_difference(values, ["b", "a", "b", "a"], n_resamples=20_000)
+    assert share == pytest.approx(4 * 3**2 / (16 + 4 + 4 + 16 + 4))
+    assert p == pytest.approx(1 / 3, abs=0.012)  # two of the six ways to halve four chains give as much
+
+
+def test_the_share_and_p_value_of_one_column_are_those_of_the_analysis_of_variance():
+    rng = np.random.default_rng(3)
+    groups = np.repeat(["x", "y", "z"], [10, 20, 15])
+    values = rng.normal(size=45) + 0.45 * (groups == "y")
+    share, p = group_difference(values[:, None], groups, n_resamples=4_000)
+    f, expected = scipy.stats.f_oneway(*(values[groups == g] for g in "xyz"))
+    assert share == pytest.approx(2 * f / (2 * f + 42))
+    assert 0.02 < expected < 0.5 and p == pytest.approx(expected, abs=0.03)
+
+
+def test_a_planted_difference_of_groups_is_found_and_without_one_the_p_values_are_uniform():
+    rng, groups = np.random.default_rng(4), np.repeat(np.arange(3), [4, 8, 6])
+    p = []
+    for seed in range(200):
+        values = rng.exponential(size=(18, 1)) * rng.standard_t(3, size=(18, 4))
+        p.append(group_difference(values, groups, n_resamples=100, seed=seed)[1])
+    assert scipy.stats.kstest(p, "uniform").pvalue > 0.01
+    values[:, 2] += 9.0 * groups
+    assert group_difference(values, groups, n_resamples=500)[1] == 1 / 501
+
+
+def test_blocks_take_out_what_the_starts_share():
+    rng = np.random.default_rng(0)
+    groups, blocks = np.repeat(np.arange(3), 8), np.tile(np.arange(8), 3)
+    values = 10 * rng.normal(size=(8, 2))[blocks] + rng.normal(size=(24, 2))  # starts differ widely
+    shifted = values + np.array([0.0, 1.5, 3.0])[groups, None]
+    assert group_difference(shifted, groups, n_resamples=500)[1] > 0.1
+    assert group_difference(shifted, groups, blocks=blocks, n_resamples=500)[1] < 0.01
+    assert group_difference(values, groups, blocks=blocks, n_resamples=500)[1] > 0.05
+    share, _ = group_difference(shifted, groups, blocks=np.zeros(24), n_resamples=10)
+    assert share == group_difference(shifted, groups, n_resamples=10)[0]
+
+
+@pytest.mark.parametrize("p", [[0.3], [0.01, 0.04, 0.03, 0.005], [0.2, 0.2, 0.2, 0.9, 0.01], [1 / 3, 1e-4, 1.0, 1e-4]])
+def test_holm_s_correction_is_that_of_statsmodels(p):
+    np.testing.assert_array_equal(holm(p), multipletests(p, method="holm")[1])

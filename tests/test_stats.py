@@ -1,0 +1,261 @@
+"""Intervals, verdicts and estimates against what is known by hand, and how often they cover."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+from statsmodels.stats.proportion import proportion_confint
+
+from glauber_lib.stats import (
+    UNDECIDED,
+    Estimate,
+    above,
+    below,
+    binned_intervals,
+    bootstrap_estimate,
+    bootstrap_interval,
+    convergence,
+    mean_band,
+    percentile_interval,
+    rank_correlation,
+    share_estimate,
+    true_runs,
+)
+
+# Verdicts ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "interval, verdict", [((0.1, 0.2), True), ((-0.2, -0.1), False), ((-0.1, 0.1), UNDECIDED), ((0.0, 0.1), UNDECIDED)]
+)
+def test_a_verdict_needs_an_interval_on_one_side(interval, verdict):
+    low, high = interval
+    assert above(interval) == above((low + 5, high + 5), null=5.0) == verdict
+    assert below((-high, -low)) == below((5 - high, 5 - low), null=5.0) == verdict
+    assert below(interval) == (verdict if verdict == UNDECIDED else not verdict)
+
+
+@pytest.mark.parametrize("interval", [(np.nan, np.nan), (np.nan, np.inf), (-np.inf, np.inf)])
+def test_an_interval_that_knows_nothing_decides_nothing(interval):
+    assert above(interval) == below(interval) == UNDECIDED
+
+
+# Estimates -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"kind": "guess"}, "kind must be one of"),
+        ({"n": -1}, "n must be a number of units, got -1"),
+        ({"n": 2.5}, "n must be a number of units, got 2.5"),
+        ({"unit": ""}, "unit must name"),
+        ({"interval": (0.6, 0.4)}, "a lower and an upper end"),
+        ({"interval": (0.1, 0.2, 0.3)}, "a lower and an upper end"),
+        ({"kind": "exact"}, "an exact value has no interval"),
+    ],
+)
+def test_an_estimate_refuses_what_is_none(change, message):
+    whole = {"value": 0.5, "interval": (0.4, 0.6), "n": 30, "unit": "passages"}
+    assert Estimate(**whole).kind == "estimate"
+    with pytest.raises(ValueError, match=message):
+        Estimate(**(whole | change))
+
+
+def test_an_estimate_reads_in_one_line():
+    assert str(Estimate(0.4211, (0.36, 0.489), 31, "passages")) == "0.421 [0.36, 0.489] (31 passages)"
+    assert str(Estimate(8.8, None, 20, "contexts", "lower bound")) == "≥ 8.8 (20 contexts)"
+    assert str(Estimate(0.1, None, 20, "contexts", "upper bound")) == "≤ 0.1 (20 contexts)"
+    assert str(Estimate(0.0, None, 8, "states", "exact")) == "0 (exact, 8 states)"
+    assert str(Estimate(671, (300, np.inf), 42, "traps", "censored")) == "671 [300, inf] (censored, 42 traps)"
+
+
+def test_an_estimate_of_a_mean_counts_the_units_that_were_drawn():
+    values, passages = np.random.default_rng(0).normal(size=12), np.repeat(["a", "b", "c"], 4)
+    rows = bootstrap_estimate(values, unit="rectangles", n_resamples=50)
+    assert (rows.value, rows.n, rows.unit) == (values.mean(), 12, "rectangles")
+    assert rows.interval == bootstrap_interval(values, n_resamples=50)
+    grouped = bootstrap_estimate(values, groups=passages, unit="passages", statistic=np.median, n_resamples=50, seed=3)
+    assert (grouped.value, grouped.n) == (np.median(values), 3)
+    assert grouped.interval == bootstrap_interval(values, groups=passages, statistic=np.median, n_resamples=50, seed=3)
+
+
+# Shares and means ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("successes, n", [(0, 6), (1, 6), (6, 6), (50, 200)])
+def test_the_ends_of_wilson_s_interval_are_the_shares_at_196_standard_errors(successes, n):
+    found = share_estimate(successes, n, unit="pairs")
+    low, high = found.interval
+    assert (found.value, found.n) == (successes / n, n) and 0 <= low <= successes / n <= high <= 1
+    z = scipy.stats.norm.ppf(0.975)
+    for end, side in ((low, 1), (high, -1)):
+        if 0 < end < 1:
+            assert side * (found.value - end) / np.sqrt(end * (1 - end) / n) == pytest.approx(z)
+    assert (low == 0) == (successes == 0) and (high == 1) == (successes == n)
+    assert found.interval == pytest.approx(proportion_confint(successes, n, method="wilson"), abs=1e-12)
+
+
+def test_a_band_is_the_mean_and_196_standard_errors_within_what_a_mean_can_be():
+    samples = np.array([[0.0, 0.9, 0.5], [1.0, 1.0, 0.5]])
+    table = mean_band(samples)
+    np.testing.assert_allclose(table["mean"], [0.5, 0.95, 0.5])
+    np.testing.assert_allclose(table.high - table["mean"], 1.96 * np.array([0.5, 0.05, 0]))
+    np.testing.assert_allclose(table["mean"] - table.low, table.high - table["mean"])
+    cut = mean_band(samples, within=(0, 1))
+    assert cut.low.tolist() == [0, table.low[1], 0.5] and cut.high.tolist() == [1, 1, 0.5]
+
+
+def test_the_percentile_interval_leaves_a_fortieth_on_either_side():
+    assert percentile_interval(np.arange(201)) == (5, 195)
+    assert np.isnan(percentile_interval([])).all() and np.isnan(percentile_interval([1.0, np.nan])).all()
+
+
+# Bootstrap ---------------------------------------------------------------------------------------------------------
+
+
+def test_bootstrap_interval_covers_the_mean_about_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    covered = [low <= 3.0 <= high for low, high in
+               (bootstrap_interval(rng.normal(3.0, 2.0, 50), n_resamples=300, seed=k) for k in range(200))]  # fmt: skip
+    assert 0.88 <= np.mean(covered) <= 0.985
+
+
+def test_bootstrap_interval_has_the_width_of_the_standard_error():
+    sample = np.random.default_rng(1).normal(0, 1, 400)
+    low, high = bootstrap_interval(sample)
+    assert high - low == pytest.approx(2 * 1.96 * sample.std(ddof=1) / 20, rel=0.1)
+    assert low < sample.mean() < high
+
+
+def test_bootstrap_interval_resamples_pairs_together():
+    x = np.arange(30.0)
+    low, high = bootstrap_interval(x, 2 * x, statistic=lambda a, b: np.corrcoef(a, b)[0, 1], n_resamples=100)
+    assert low == pytest.approx(1) and high == pytest.approx(1)
+
+
+def test_bootstrap_interval_of_constants_is_a_point():
+    assert bootstrap_interval([2.5, 2.5, 2.5]) == (2.5, 2.5)
+    assert bootstrap_interval([7.0]) == (7.0, 7.0)
+
+
+def test_bootstrap_of_groups_of_one_row_is_that_of_rows():
+    sample = np.random.default_rng(2).gamma(1.0, 1.0, 120)
+    rows = bootstrap_interval(sample, n_resamples=8_000)
+    groups = bootstrap_interval(sample, groups=np.arange(120), n_resamples=8_000)
+    np.testing.assert_allclose(groups, rows, atol=0.1 * (rows[1] - rows[0]))
+
+
+def test_bootstrap_of_groups_of_copies_is_that_of_one_row_each():
+    sample, groups = np.random.default_rng(3).normal(0, 1, 60), np.arange(60)
+    copies = bootstrap_interval(np.repeat(sample, 4), groups=np.repeat(groups, 4))
+    np.testing.assert_allclose(copies, bootstrap_interval(sample, groups=groups), atol=1e-12)  # copies add nothing
+    low, high = bootstrap_interval(np.repeat(sample, 4))  # taken for independent: half as wide
+    assert (high - low) / (copies[1] - copies[0]) == pytest.approx(0.5, abs=0.06)
+
+
+def test_bootstrap_of_groups_keeps_pairs_and_needs_no_order_of_the_rows():
+    x, groups = np.random.default_rng(4).normal(size=30), np.array(list("abcdef") * 5)
+    again = bootstrap_interval(x, groups=groups)
+    assert again == bootstrap_interval(x, groups=groups) != bootstrap_interval(x, groups=groups, seed=1)
+    low, high = bootstrap_interval(x, 2 * x, statistic=rank_correlation, groups=groups, n_resamples=100)
+    assert low == pytest.approx(1) and high == pytest.approx(1)
+    order = np.random.default_rng(0).permutation(30)
+    np.testing.assert_allclose(bootstrap_interval(x[order], groups=groups[order]), again)
+
+
+def test_one_group_gives_no_interval_and_groups_must_fit():
+    interval = bootstrap_interval([1.0, 2.0], groups=["a", "a"])
+    assert np.isnan(interval).all() and above(interval) == UNDECIDED
+    with pytest.raises(ValueError, match="one label for each of 2 rows"):
+        bootstrap_interval([1.0, 2.0], groups=[0, 1, 2])
+
+
+def test_rank_correlation_is_that_of_scipy():
+    x, y = np.random.default_rng(0).integers(0, 5, (2, 40))  # with ties
+    assert rank_correlation(x, y) == pytest.approx(scipy.stats.spearmanr(x, y).statistic)
+
+
+def test_bins_of_rows_that_share_a_passage_are_as_wide_as_those_of_one_row_a_passage():
+    rng, x = np.random.default_rng(0), np.repeat(np.arange(3.0), 40)
+    y, copies = rng.normal(size=120), 5
+    once = binned_intervals(x, y, bins=3)
+    by_passage = binned_intervals(
+        np.repeat(x, copies), np.repeat(y, copies), groups=np.repeat(np.arange(120), copies), bins=3
+    )
+    by_row = binned_intervals(np.repeat(x, copies), np.repeat(y, copies), bins=3)
+    width = lambda table: (table.high - table.low).to_numpy()  # noqa: E731
+    np.testing.assert_allclose(width(by_passage), width(once), rtol=0.1)  # copies of a row add nothing
+    np.testing.assert_allclose(width(by_row), width(once) / np.sqrt(copies), rtol=0.15)  # taken for independent
+
+
+def test_bins_hold_every_row_and_equal_values_stay_together():
+    x = np.array([9, 8, 7, 6, 5, 4, 3, 2, 1, 1, 1, 1])
+    table = binned_intervals(x, 10.0 * x, groups=np.arange(12), bins=4)
+    assert table.n.tolist() == [6, 3, 3]  # the first quartile is a one, as the smallest is
+    assert table["mean"].tolist() == [15, 50, 80] and table.x.tolist() == [1, 5, 8]
+    assert (table.low <= table["mean"]).all() and (table["mean"] <= table.high).all()
+
+
+# Runs of flags ----------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.booleans(), max_size=20))
+def test_runs_of_true_flags_are_maximal_and_hold_all_of_them(flags):
+    runs = true_runs(flags).tolist()
+    again = np.zeros(len(flags), bool)
+    for first, end in runs:
+        assert first < end and not again[first:end].any()
+        again[first:end] = True
+    assert again.tolist() == flags
+    assert all(end < first for (_, end), (first, _) in itertools.pairwise(runs))  # else they were one
+
+
+# Convergence -------------------------------------------------------------------------------------------------------
+
+
+def autoregressive(rho, *, chains=4, draws=5_000, seed=0):
+    """Stationary normal chains of variance one whose draws k apart correlate by rho**k."""
+    noise = np.random.default_rng(seed).normal(size=(draws, chains))
+    path = [noise[0]]
+    for row in noise[1:]:
+        path.append(rho * path[-1] + np.sqrt(1 - rho**2) * row)
+    return np.array(path).T
+
+
+@pytest.mark.parametrize("rho", [-0.3, 0.0, 0.5, 0.9])
+def test_the_effective_size_of_autoregressive_chains_is_the_known_one(rho):
+    found = convergence(autoregressive(rho))
+    assert found["rhat"] == pytest.approx(1, abs=0.01)
+    assert found["ess"] == pytest.approx(20_000 * (1 - rho) / (1 + rho), rel=0.3)
+
+
+@pytest.mark.parametrize("law", ["normal", "heavy tails"])
+def test_independent_draws_count_in_full_whatever_their_law(law):
+    rng = np.random.default_rng(1)
+    draws = rng.normal(size=(4, 1_000)) if law == "normal" else rng.standard_cauchy(size=(4, 1_000))
+    found = convergence(draws)
+    assert found["rhat"] == pytest.approx(1, abs=0.01) and found["ess"] == pytest.approx(4_000, rel=0.15)
+
+
+def test_chains_at_different_levels_or_scales_or_on_the_way_have_a_large_rhat():
+    draws = autoregressive(0.0, draws=1_000)
+    apart = convergence(draws + 3 * np.arange(4)[:, None])
+    assert apart["rhat"] > 2 and apart["ess"] < 10
+    assert convergence(draws * np.array([[1], [1], [1], [5]]))["rhat"] > 1.1
+    assert convergence(draws + np.linspace(0, 3, 1_000))["rhat"] > 1.1
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
+def test_chains_that_stand_still_converge_nowhere():
+    assert np.isnan(list(convergence(np.full((3, 10), 0.3)).values())).all()
+    assert convergence(np.repeat([[0.0], [1.0]], 10, axis=1))["rhat"] > 100  # each at its own value
+
+
+@pytest.mark.parametrize("shape", [(100,), (1, 100), (4, 3), (2, 5, 5), (0, 9)])
+def test_draws_of_wrong_shape_are_refused(shape):
+    with pytest.raises(ValueError, match="at least 2 chains of 4 draws"):
+        convergence(np.random.default_rng(0).normal(size=shape))

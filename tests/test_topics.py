@@ -1,0 +1,128 @@
+"""Topics along a chain as a Markov chain: counts by hand, laws in closed form."""
+
+import numpy as np
+import pytest
+from conftest import fit
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glauber_lib.topics import dwell_times, entropy_production, recurrence_times, reversible_paths, transition_counts
+
+
+def label_paths(matrix, n_chains, n_records, *, seed=0):
+    """Paths int[C, K] of a Markov chain."""
+    rng, cumulated = np.random.default_rng(seed), np.cumsum(matrix, axis=1)
+    paths = rng.integers(len(matrix), size=(n_chains, n_records))
+    for k in range(1, n_records):
+        paths[:, k] = (rng.random((n_chains, 1)) >= cumulated[paths[:, k - 1], :-1]).sum(1)
+    return paths
+
+
+def cycle(forward, back):
+    """Transition matrix of a chain that goes around a ring of three."""
+    ahead = np.roll(np.eye(3), 1, axis=1)
+    return forward * ahead + back * ahead.T + (1 - forward - back) * np.eye(3)
+
+
+LAZY = np.array([[0.9, 0.08, 0.02], [0.3, 0.5, 0.2], [0.1, 0.6, 0.3]])
+
+label_records = st.integers(1, 12).flatmap(
+    lambda k: st.lists(st.lists(st.integers(0, 2), min_size=k, max_size=k), min_size=1, max_size=4)
+)
+
+
+def test_transitions_by_hand():
+    counts = transition_counts([[0, 0, 2, 1], [2, 1, 2, 2]], 4)  # none from the end of one path to the next one
+    np.testing.assert_array_equal(counts, [[1, 0, 1, 0], [0, 0, 1, 0], [0, 2, 1, 0], [0, 0, 0, 0]])
+    assert transition_counts([[0], [1]], 2).tolist() == [[0, 0], [0, 0]]
+
+
+def test_entropy_production_of_a_cycle_in_closed_form():
+    expected = (0.5 - 0.2) * np.log(0.5 / 0.2)
+    counts = 1e9 * cycle(0.5, 0.2)
+    assert entropy_production(counts) == pytest.approx(expected, rel=1e-6)
+    assert entropy_production(counts.T) == pytest.approx(expected, rel=1e-6)  # either way around
+    # twice around: nine transitions are counted half a time more, so 2.5 against 0.5 of 6 + 4.5
+    assert entropy_production(2 * cycle(1, 0)) == pytest.approx(3 * (2.5 - 0.5) / 10.5 * np.log(5))
+    counts = transition_counts(label_paths(cycle(0.5, 0.2), 4, 20_000), 3)
+    assert entropy_production(counts) == pytest.approx(expected, rel=0.05)
+
+
+@given(st.lists(st.integers(0, 1_000), min_size=16, max_size=16))
+def test_entropy_production_is_zero_for_symmetric_counts_and_never_negative_nor_infinite(counts):
+    counts = np.array(counts).reshape(4, 4)
+    assert entropy_production(counts + counts.T) == 0
+    assert 0 <= entropy_production(counts) < np.inf
+    assert (entropy_production(counts) > 0) == (counts != counts.T).any()
+
+
+def test_reversible_paths_have_the_symmetrised_flow():
+    labels = np.array([0, 2, 4])  # 1 and 3 are never visited
+    paths = labels[label_paths(cycle(0.5, 0.2), 6, 20_000)]
+    drawn = reversible_paths(paths, 5, np.random.default_rng(0))
+    before, after = transition_counts(paths, 5), transition_counts(drawn, 5)
+    assert drawn.shape == paths.shape and set(drawn.ravel()) == {0, 2, 4} == set(paths[:, 0])
+    np.testing.assert_array_equal(drawn[:, 0], paths[:, 0])
+    assert (drawn != paths).any(1).all()
+    law = before + before.T
+    for label in labels:  # and it is Markov: each row has the law of the flow out of its label
+        assert fit(after[label], law[label] / law[label].sum()) > 1e-3
+        assert fit(after[label], before[label] / before[label].sum()) < 1e-6
+    assert (np.abs(after - after.T) <= 4 * np.sqrt(after + after.T)).all()
+    assert entropy_production(after) < 1e-3 < 0.2 < entropy_production(before)
+
+
+def test_one_seed_gives_the_same_reversible_paths():
+    paths = label_paths(LAZY, 3, 50)
+    first, again, other = (reversible_paths(paths, 3, np.random.default_rng(seed)) for seed in (5, 5, 6))
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+
+
+def test_dwell_times_by_hand():
+    length, ended = dwell_times([[1, 1, 0, 1, 2, 2, 1], [0, 2, 1, 1, 1, 1, 0]], 1)
+    assert length.tolist() == [2, 1, 4] and ended.all()  # of the run in the last record alone nothing is known
+    length, ended = dwell_times([[2, 2, 2]], 2)
+    assert length.tolist() == [2] and ended.tolist() == [False]  # two steps from record to record are seen
+    length, ended = dwell_times([[2, 2, 2]], 1)
+    assert length.shape == ended.shape == (0,) and ended.dtype == bool
+
+
+def test_recurrence_times_by_hand():
+    # from the first record without the label: back after 1, after 2, not within 1; in the second path never left
+    length, back = recurrence_times([[1, 1, 0, 1, 2, 2, 1, 0, 0], [0, 2, 1, 1, 1, 1, 1, 1, 1]], 1)
+    assert length.tolist() == [1, 2, 1] and back.tolist() == [True, True, False]
+    length, back = recurrence_times([[0, 0, 1, 1]], 0)
+    assert length.tolist() == [1] and back.tolist() == [False]
+    assert len(recurrence_times([[0, 0, 0, 1]], 0)[0]) == 0  # left in the last record: not waited for
+    length, back = recurrence_times([[0, 0, 0]], 1)
+    assert length.shape == back.shape == (0,) and back.dtype == bool
+
+
+@given(label_records)
+def test_every_record_of_a_label_is_dwelt_and_every_end_of_a_stay_is_waited_from(paths):
+    paths = np.array(paths)
+    at = paths == 1
+    before = np.concatenate([np.zeros((len(at), 1), bool), at[:, :-1]], axis=1)
+    length, ended = dwell_times(paths, 1)
+    fresh = (at[:, -1] & ~before[:, -1]).sum()  # entered in the last record: no dwell is seen
+    assert length.sum() + (~ended).sum() + fresh == at.sum() and (~ended).sum() + fresh == at[:, -1].sum()
+    waited, back = recurrence_times(paths, 1)
+    left = (before[:, -1] & ~at[:, -1]).sum()  # left in the last record: not waited for
+    assert len(waited) + left == ended.sum() and (~back).sum() <= len(paths)
+    away = sum((row[np.flatnonzero(row)[0] :] == 0).sum() for row in at if row.any())  # since first there
+    assert waited.sum() + (~back).sum() + left == away
+
+
+@pytest.mark.parametrize("label", [0, 1, 2])
+def test_mean_dwell_and_return_times_are_those_of_the_chain(label):
+    paths = label_paths(LAZY, 4, 20_000, seed=1)
+    stay = LAZY[label, label]
+    law = np.linalg.matrix_power(LAZY, 1_000)[0, label]
+    length, ended = dwell_times(paths, label)
+    assert abs(length[ended].mean() - 1 / (1 - stay)) < 4 * length[ended].std() / np.sqrt(ended.sum())
+    # Kac: from one record at the label to the next is 1/law in the mean, a single record with chance `stay`
+    length, back = recurrence_times(paths, label)
+    expected = (1 / law - stay) / (1 - stay) - 1  # counted from the first record elsewhere
+    assert abs(length[back].mean() - expected) < 4 * length[back].std() / np.sqrt(back.sum())
+    assert back.sum() > 1_000
