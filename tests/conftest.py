@@ -16,6 +16,7 @@ import pytest
 import scipy.stats
 import torch
 import transformers
+from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from glauber_lib.embedded import DATA
@@ -289,6 +290,47 @@ def system(request, tiny_folders):
     """Every conditional model in turn, small enough for exact answers: ``.model`` and ``.n`` sites."""
     n_sites, build = SYSTEMS[request.param]
     return SimpleNamespace(name=request.param, model=build(tiny_folders), n=n_sites)
+
+
+# What tests of chains share ----------------------------------------------------------------------------------------
+
+MOVES = ("step", "chain", "site", "old", "new")
+
+
+class Watched:
+    """A model that notes what it is asked and raises `error` at call number `at`; it wants nothing remembered."""
+
+    memory = 0
+
+    def __init__(self, model, *, at=None, error=KeyboardInterrupt):
+        self.model, self.n_tokens, self.at, self.error = model, model.n_tokens, at, error
+        self.calls, self.asked = 0, []
+
+    def scores(self, states, sites):
+        self.calls += 1
+        if self.calls == self.at:
+            raise self.error
+        self.asked.append(states.copy())
+        return self.model.scores(states, sites)
+
+
+def moves_of(trace, row=None):
+    """Moves (step, site, old, new) of one chain, or (step, chain, site, old, new) of all."""
+    if row is None:
+        return list(zip(*(getattr(trace, k).tolist() for k in MOVES), strict=True))
+    mine = trace.chain == row
+    return list(zip(*(getattr(trace, k)[mine].tolist() for k in MOVES if k != "chain"), strict=True))
+
+
+memories = st.sampled_from([0, 100, 1_000, 3_000, 10**7])  # bytes: nothing, no row, a few, some, all
+
+
+@st.composite
+def systems(draw, *, n_sites=(2, 3), spreads=(0.1, 1.0, 10.0)):
+    """A random tabular model, its number of sites, a temperature."""
+    n, n_tokens = draw(st.integers(*n_sites)), draw(st.integers(2, 3))
+    model = random_table(n, n_tokens, seed=draw(st.integers(0, 2**32)), spread=draw(st.sampled_from(spreads)))
+    return model, n, draw(st.sampled_from([0.3, 1.0, 4.0]))
 
 
 # Statistics --------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from conftest import codes, fit, random_ising, random_joint, random_table
+from conftest import Watched, codes, fit, memories, moves_of, random_ising, random_joint, random_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,33 +15,6 @@ from glauber_lib.chains import run_chains
 from glauber_lib.draws import inverse_cdf, probabilities, uniforms
 from glauber_lib.models import TabularModel
 from glauber_lib.traces import Trace
-
-MOVES = ("step", "chain", "site", "old", "new")
-
-
-class Watched:
-    """A model that notes what it is asked and raises `error` at call number `at`; it wants nothing remembered."""
-
-    memory = 0
-
-    def __init__(self, model, *, at=None, error=KeyboardInterrupt):
-        self.model, self.n_tokens, self.at, self.error = model, model.n_tokens, at, error
-        self.calls, self.asked = 0, []
-
-    def scores(self, states, sites):
-        self.calls += 1
-        if self.calls == self.at:
-            raise self.error
-        self.asked.append(states.copy())
-        return self.model.scores(states, sites)
-
-
-def moves_of(trace, row=None):
-    """Moves (step, site, old, new) of one chain, or (step, chain, site, old, new) of all."""
-    if row is None:
-        return list(zip(*(getattr(trace, k).tolist() for k in MOVES), strict=True))
-    mine = trace.chain == row
-    return list(zip(*(getattr(trace, k)[mine].tolist() for k in MOVES if k != "chain"), strict=True))
 
 
 def plain_moves(model, state, *, n_steps, temperature, seed, chain, frozen):
@@ -194,9 +167,6 @@ def experiments(draw):
     frozen = draw(st.lists(st.booleans(), min_size=n, max_size=n).filter(lambda f: not all(f)))
     settings = {"temperature": draw(st.sampled_from([0.05, 0.3, 1.0, 10.0])), "seed": seed, "frozen": frozen}
     return model, draw(st.lists(st.integers(0, n_tokens - 1), min_size=n, max_size=n)), settings
-
-
-memories = st.sampled_from([0, 100, 1_000, 3_000, 10**7])  # bytes: nothing, no row, a few, some, all
 
 
 @given(experiments(), st.integers(0, 400), st.integers(0, 50), memories)
@@ -384,8 +354,11 @@ def test_an_interrupted_run_is_resumed_on_the_path_of_an_uninterrupted_one(call,
 def test_a_run_may_be_interrupted_at_any_line(line, holding):
     model, states, lines = random_table(3, 3), np.zeros((2, 3), int), iter(range(1, 10**6))
 
+    names = ("step", "move", "stop_where_met", "learn", "forget", "run_clocks", "_next_events")
+    names = names if holding == "path" else ("advance", "_leave", "_learn_to_leave", "move", "stop_where_met")
+
     def interrupt(frame, event, _):  # as Ctrl-C would, at executed line number `line` of the engine
-        if frame.f_code.co_name in ("step", "move", "run_clocks", "_next_events", "jump", "_leave", "_learn_to_leave"):
+        if frame.f_code.co_name in names:
             if event == "line" and next(lines) == line:
                 raise KeyboardInterrupt
             return interrupt

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from conftest import codes, fit, random_ising, random_table
+from conftest import Watched, codes, fit, memories, random_ising, random_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_chains import Watched, memories
 
 from glauber_lib import checkpoints, exact
 from glauber_lib.couplings import Coalescence, coalesce, maximal_coupling

@@ -1,15 +1,13 @@
 """The engine: paths of a real model, laws of holding times, conditions to stop, ragged states, remembered scores."""
 
-import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from conftest import MASKED, TEXTS, codes, fit, random_ising, random_table, small_vocabulary
+from conftest import MASKED, TEXTS, Watched, codes, fit, moves_of, random_ising, random_table, small_vocabulary
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_chains import Watched, moves_of
 
 from glauber_lib import exact
 from glauber_lib.chains import run_chains
@@ -320,10 +318,9 @@ def test_the_store_never_takes_more_than_its_memory(n, n_tokens, share):
     used = []
     for part in np.array_split(states, 100):
         conditionals.scores(np.column_stack([part, part]), np.full(len(part), n))
-        slots = conditionals._slots
-        keys = sum(map(sys.getsizeof, slots)) + sum(map(sys.getsizeof, slots.values()))
-        used.append(conditionals._pool.nbytes + sys.getsizeof(slots) + keys)
-    assert conditionals.calls == len(states) > 2 * len(slots)  # it has been full for long
+        used.append(conditionals.nbytes)
+    assert conditionals.calls == len(states) > 2 * conditionals.capacity  # it has been full for long
+    assert used[-1] > conditionals.capacity * (4 * n_tokens + 8 * n)  # scores and masked states are counted
     assert max(used) <= memory and used[-1] > share * memory
 
 
@@ -331,7 +328,7 @@ def test_the_default_store_holds_the_conditionals_of_512_chains_of_20_sites():
     model = SimpleNamespace(scores=lambda states, sites: torch.zeros(len(states), 30_000, device="meta"))
     conditionals = Conditionals(model)
     conditionals.scores(np.zeros((1, 20), int), np.zeros(1, int))  # on this device nothing is allocated
-    assert len(conditionals._pool) >= 512 * 20 and conditionals._pool.nbytes <= STORE
+    assert conditionals.capacity >= 512 * 20 and 4 * 30_000 * conditionals.capacity < conditionals.nbytes <= STORE
 
 
 def test_negative_memory_is_refused():

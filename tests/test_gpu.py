@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import MASKED, TEXTS
-from test_chains import moves_of
+from conftest import MASKED, TEXTS, moves_of
 
 from glauber_lib.chains import run_chains
 from glauber_lib.couplings import coalesce

@@ -1,0 +1,242 @@
+"""Influence, contraction and thresholds against enumeration."""
+
+import numpy as np
+import pytest
+from conftest import Watched, codes, fit, random_ising, random_table, systems
+from hypothesis import given, settings
+
+from glauber_lib import checkpoints, exact
+from glauber_lib.couplings import coalesce
+from glauber_lib.influence import (
+    column_influence,
+    contraction_bound,
+    contraction_norms,
+    measure_influence,
+    replacement_tokens,
+    search_influence,
+    sufficient_temperature,
+    threshold,
+)
+from glauber_lib.models import IsingModel, TabularModel, all_states
+
+
+def full_influence(model, n, temperatures):
+    """`measure_influence` over every context and every replacement: the suprema themselves."""
+    contexts = all_states(model.n_tokens, n)
+    others = (contexts[..., None] + np.arange(1, model.n_tokens)) % model.n_tokens
+    return measure_influence(model, contexts, others, temperatures)
+
+
+# Influence ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+def test_influence_of_two_spins_is_a_hyperbolic_tangent(temperature):
+    influence = full_influence(IsingModel([[0.0, 0.8], [0.8, 0.0]]), 2, [temperature])
+    np.testing.assert_allclose(influence.maximum[0], np.tanh(0.8 / temperature) * (1 - np.eye(2)), atol=1e-12)
+    np.testing.assert_allclose(influence.oscillation, 4 * 0.8 * (1 - np.eye(2)), atol=1e-12)
+
+
+def test_influence_of_spins_is_the_largest_change_of_a_flip_probability():
+    model, temperature = random_ising(4), 0.7
+    couplings, field, spins = model.couplings.numpy(), model.field.numpy(), 2 * all_states(2, 4) - 1
+    up = lambda local: 1 / (1 + np.exp(-2 * local / temperature))  # noqa: E731
+    expected = np.zeros((4, 4))
+    average = np.zeros((4, 4))
+    for i in range(4):
+        for j in {0, 1, 2, 3} - {i}:
+            rest = np.delete(spins, j, axis=1) @ np.delete(couplings[i], j) + field[i]  # couplings[i, i] = 0
+            change = np.abs(up(rest + couplings[i, j]) - up(rest - couplings[i, j]))
+            expected[i, j], average[i, j] = change.max(), change.mean()
+    influence = full_influence(model, 4, [temperature])
+    np.testing.assert_allclose(influence.maximum[0], expected, atol=1e-12)
+    np.testing.assert_allclose(influence.average[0], average, atol=1e-12)
+
+
+def test_influence_is_that_of_j_on_i():
+    table = np.zeros((2, 2, 2))
+    table[0] = [[0, 2.0], [1.0, 0]]  # site 0 listens to site 1, site 1 to nobody
+    maximum = full_influence(TabularModel(table), 2, [1.0]).maximum[0]
+    assert maximum[0, 1] > 0.1 and maximum[1, 0] == 0
+
+
+def test_influence_over_fewer_contexts_is_a_lower_bound():
+    model, contexts = random_table(3, 3), all_states(3, 3)
+    whole = full_influence(model, 3, [1.0])
+    part = measure_influence(model, contexts[:4], (contexts[:4, :, None] + 1) % 3, [1.0])
+    assert (part.maximum <= whole.maximum + 1e-15).all() and (part.maximum < whole.maximum - 1e-3).any()
+    assert (part.oscillation <= whole.oscillation + 1e-15).all()
+    assert (part.n_pairs, whole.n_pairs) == (4, 54)
+
+
+@given(systems(n_sites=(2, 2)))
+@settings(max_examples=200)
+def test_total_variation_is_below_the_hyperbolic_tangent_of_the_oscillation(case):
+    model, n, temperature = case
+    influence = full_influence(model, n, [temperature])
+    points = influence.points
+    assert len(points) > 0 and (points.temperature == temperature).all() and influence.excess <= 1e-12
+    assert (points.tv <= np.tanh(points.delta / (4 * temperature)) + 1e-12).all()
+    assert (influence.maximum[0] <= np.tanh(influence.oscillation / (4 * temperature)) + 1e-12).all()
+
+
+def test_the_hyperbolic_tangent_is_attained_by_two_tokens_in_balance():
+    # scores +-1 against -+1: laws (s, 1 - s) and (1 - s, s)
+    table = np.zeros((2, 2, 2))
+    table[0] = [[1.0, -1.0], [-1.0, 1.0]]
+    points = full_influence(TabularModel(table), 2, [1.0]).points
+    assert points.tv.max() == pytest.approx(np.tanh(points.delta.max() / 4), abs=1e-12)
+    assert points.delta.max() == pytest.approx(4)
+
+
+@given(systems(spreads=(0.1, 1.0)))
+@settings(max_examples=10)
+def test_above_the_sufficient_temperature_the_chain_contracts(case):
+    model, n, _ = case
+    temperature = 1.001 * sufficient_temperature(full_influence(model, n, [1.0]).oscillation)
+    assert full_influence(model, n, [temperature]).maximum[0].sum(0).max() < 1
+
+
+def test_replacements_are_the_best_predictions_and_random_tokens_but_never_the_own():
+    scores = np.array([0.0, 5.0, 1.0, 4.0, 3.0])
+    model = TabularModel.from_joint(scores[:, None] + scores)
+    contexts = np.array([[0, 1], [3, 4], [2, 2]])
+    tokens = replacement_tokens(model, contexts, 4)
+    assert tokens.shape == (3, 2, 4)
+    np.testing.assert_array_equal(tokens[..., :2], [[[1, 3], [3, 4]], [[1, 4], [1, 3]], [[1, 3], [1, 3]]])
+    many = replacement_tokens(model, np.repeat(contexts, 500, axis=0), 1)[..., 0].reshape(3, 500, 2)
+    for k, i in np.ndindex(3, 2):
+        others = np.arange(5) != contexts[k, i]
+        assert fit(np.bincount(many[k, :, i], minlength=5), others / 4) > 1e-3
+
+
+@pytest.mark.parametrize("climb", [True, False])
+@pytest.mark.parametrize("temperature", [0.5, 2.0])
+def test_a_search_finds_the_supremum_of_a_small_system_and_never_passes_it(climb, temperature):
+    model, contexts = random_table(3, 3, seed=4), all_states(3, 3)
+    states = all_states(3, 3)
+    for site in range(3):
+        exact_best = max(
+            column_influence(model, x[None], y[None], site, temperature)[0]
+            for x in states
+            for y in states
+            if (np.flatnonzero(x != y) == [site]).all() and (x != y).any()
+        )
+        best, x, y = search_influence(model, contexts, site, temperature, rounds=120, candidates=4, climb=climb, seed=1)
+        assert (np.diff(best) >= 0).all() and len(best) == 120
+        assert column_influence(model, x[None], y[None], site, temperature)[0] == pytest.approx(best[-1])
+        assert (x != y).sum() == 1 and x[site] != y[site]
+        if climb:
+            assert best[-1] == pytest.approx(exact_best)
+        else:
+            assert best[-1] <= exact_best + 1e-12
+
+
+def test_a_column_of_influence_is_the_sum_over_the_other_sites():
+    model, x, y = random_table(3, 3), np.array([[0, 1, 2]]), np.array([[0, 2, 2]])
+    influence = measure_influence(model, x, np.full((1, 3, 1), 2), [0.7])  # at site 2 nothing changes
+    assert column_influence(model, x, y, 1, 0.7)[0] == pytest.approx(influence.maximum[0, :, 1].sum())
+
+
+def test_the_maximum_is_taken_over_contexts():
+    model, contexts = random_table(3, 3), all_states(3, 3)[:5]
+    others = (contexts[..., None] + 1) % 3
+    whole = measure_influence(model, contexts, others, [0.5, 1.0])
+    for k in range(5):
+        alone = measure_influence(model, contexts[[k]], others[[k]], [0.5, 1.0])
+        np.testing.assert_allclose(whole.by_context[k], alone.maximum, atol=1e-15)
+    np.testing.assert_array_equal(whole.maximum, whole.by_context.max(0))
+
+
+# Contraction -------------------------------------------------------------------------------------------------------
+
+
+def expected_distance(model, n, temperature):
+    """Hamming distance of every pair of states, and its mean after one maximally coupled step at a common site."""
+    laws, states = exact.conditional_laws(model, n, temperature), all_states(model.n_tokens, n)
+    apart = states[:, None] != states[None]  # (S, S, n)
+    tv = 0.5 * np.abs(laws[:, :, None] - laws[:, None]).sum(-1)  # (n, S, S)
+    before = apart.sum(-1)
+    return before, before + (np.moveaxis(tv, 0, -1) - apart).mean(-1)
+
+
+@given(systems(spreads=(0.1, 0.5, 2.0)))
+@settings(max_examples=25)
+def test_one_coupled_step_contracts_as_the_theorem_says(case):
+    model, n, temperature = case
+    alpha = contraction_norms(full_influence(model, n, [temperature]).maximum[0])["alpha"]
+    before, after = expected_distance(model, n, temperature)
+    assert (after <= (1 - (1 - alpha) / n) * before + 1e-12).all()
+
+
+def test_a_coupled_step_of_the_library_has_the_enumerated_distance():
+    model, x, y = random_table(3, 3), [0, 1, 2], [0, 2, 1]
+    run = coalesce(model, [x] * 20_000, [y] * 20_000, n_steps=1)
+    _, after = expected_distance(model, 3, 1.0)
+    distance = run.hamming[1]
+    expected = after[codes(np.array(x), 3), codes(np.array(y), 3)]
+    assert abs(distance.mean() - expected) < 4 * distance.std() / np.sqrt(20_000)
+
+
+@given(systems(spreads=(0.1, 0.3)))
+@settings(max_examples=15)
+def test_contraction_bounds_the_mixing_time(case):
+    model, n, temperature = case
+    alpha = full_influence(model, n, [temperature]).maximum[0].sum(0).max()
+    assert exact.mixing_time(exact.transition_matrix(model, n, temperature)) <= contraction_bound(alpha, n)
+
+
+def test_contraction_bound_by_hand():
+    assert contraction_bound(0.5, 10) == 74  # 20 log 40 = 73.8
+    assert contraction_bound(0.0, 4, epsilon=0.01) == 24  # 4 log 400 = 23.97
+    assert contraction_bound(1.0, 10) == contraction_bound(1.5, 10) == np.inf
+
+
+def test_contraction_norms_of_a_known_matrix():
+    norms = contraction_norms(np.array([[0, 3.0, 4.0], [0, 0, 0], [0, 0, 0]]))
+    assert norms == pytest.approx({"alpha": 4, "row sum": 7, "spectral norm": 5, "spectral radius": 0}, abs=1e-12)
+    norms = contraction_norms(np.array([[0, 0.9], [0.4, 0]]))
+    assert norms["spectral radius"] == pytest.approx(0.6)
+
+
+def test_threshold_is_interpolated_in_log_temperature():
+    assert threshold([1, 4], [1.5, 0.5]) == pytest.approx(2)
+    assert threshold([4, 1, 16], [1.25, 3.0, 0.75]) == pytest.approx(8)  # any order
+    assert threshold([1, 2, 4, 8], [0.5, 1.5, 0.5, 0.2]) == pytest.approx(np.sqrt(8))  # the last crossing counts
+    assert np.isnan(threshold([1, 2], [0.9, 0.5])) and np.isnan(threshold([1, 2], [2.0, 1.0]))  # off the grid
+
+
+# Interruption --------------------------------------------------------------------------------------------------------
+
+
+def test_influence_that_was_interrupted_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoints, "CHECKPOINT", 0.0)
+    model, file = random_table(4, 3), tmp_path / "influence.npz"
+    contexts, tokens = np.array([[0, 1, 2, 0], [1, 1, 0, 2]]), np.tile([1, 2], (2, 4, 1))
+    tokens[contexts == 1] = [0, 2]
+    tokens[contexts == 2] = [0, 1]
+    arguments = (contexts, tokens, [0.5, 2.0])
+    whole = measure_influence(model, *arguments)
+    with pytest.raises(KeyboardInterrupt):
+        measure_influence(Watched(model, at=6), *arguments, checkpoint=file)
+    watched = Watched(model)
+    again = measure_influence(watched, *arguments, checkpoint=file)
+    assert 0 < watched.calls < 8  # a call for each pair of a context and a site
+    assert np.array_equal(again.by_context, whole.by_context) and again.points.equals(whole.points)
+    assert np.array_equal(again.oscillation, whole.oscillation)
+    with pytest.raises(ValueError, match=r"is of another run \(temperatures\)"):
+        measure_influence(model, contexts, tokens, [0.5], checkpoint=file)
+
+
+def test_influence_is_written_by_ctrl_c_and_at_the_end(tmp_path):
+    model, file = random_table(4, 3), tmp_path / "influence.npz"
+    arguments = np.array([[0, 1, 2, 0], [1, 1, 0, 2]]), np.full((2, 4, 1), 2), [0.5]
+    whole = measure_influence(model, *arguments)
+    with pytest.raises(KeyboardInterrupt):
+        measure_influence(Watched(model, at=6), *arguments, checkpoint=file)  # long before the first five minutes
+    watched = Watched(model)
+    assert np.array_equal(measure_influence(watched, *arguments, checkpoint=file).by_context, whole.by_context)
+    assert watched.calls == 3  # the five pairs before the sixth were on the file
+    assert np.array_equal(
+        measure_influence(Watched(model, at=1), *arguments, checkpoint=file).by_context, whole.by_context
+    )
