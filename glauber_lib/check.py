@@ -34,13 +34,16 @@ class Asked:
     count: float
 
 
-def named_models(settings):
-    """Every model a profile names, with the roles it has: dict of str to list of str."""
+def named_models(*notebooks):
+    """Every model that the settings of notebooks name, with the roles it has: dict of str to list of str."""
     named = {}
     for role in ROLES:
-        names = settings[role] if isinstance(settings[role], list) else [settings[role]]
-        for name in names:
-            named.setdefault(name, []).append(role)
+        for settings in notebooks:
+            names = settings[role] if isinstance(settings[role], list) else [settings[role]]
+            for name in names:
+                roles = named.setdefault(name, [])
+                if role not in roles:
+                    roles.append(role)
     return named
 
 
@@ -96,7 +99,8 @@ def _laboratory(s):
 def _ask_rectangles(s):
     each = 6 * s["rectangles"] + 8 * s["noise_rectangles"]
     warmer = 6 * s["temperature_rectangles"] * len(s["temperatures"])
-    return [Asked(name, s["n_tokens"], each + warmer * (k == 0)) for k, name in enumerate(s["models"])]
+    names = dict.fromkeys([*s["models"], s["model"]])
+    return [Asked(name, s["n_tokens"], each + warmer * (name == s["model"])) for name in names]
 
 
 def _ask_bounds(s):
@@ -200,13 +204,13 @@ def _show(rows):
     print(pd.DataFrame(rows).to_markdown(index=False, tablefmt="simple", disable_numparse=True), end="\n\n")
 
 
-def measure_speeds(settings, places, texts, n):
+def measure_speeds(named, places, revisions, texts, n):
     """Speeds of the masked models that are local, and one line for each that does not load."""
     speeds, broken = {}, {}
-    for name in dict.fromkeys([settings["model"], *settings["models"]]):
-        if places[name].state in LOCAL:
+    for name, roles in named.items():
+        if {"model", "models"} & set(roles) and places[name].state in LOCAL:
             try:
-                speeds[name] = measure_speed(load_model(name, revision=settings["revisions"].get(name)), texts, n)
+                speeds[name] = measure_speed(load_model(name, revision=revisions.get(name)), texts, n)
             except ValueError as error:
                 broken[name] = first_line(error)
     return speeds, broken
@@ -221,14 +225,14 @@ def report(profile, settings):
     settings : dict
         Of every notebook its settings.
     """
-    common, passages = settings[NOTEBOOKS[0]], load_passages()
-    named = named_models(common)
+    common, passages = settings[NOTEBOOKS[0]], load_passages()  # revisions are the same for all notebooks
+    named = named_models(*settings.values())
     with ThreadPoolExecutor(len(named)) as pool:  # a network that does not answer is waited for once
         places = dict(zip(named, pool.map(lambda name: find_model(name, named[name], common), named), strict=True))
-    texts = common["passages"]
-    named[texts], places[texts] = ["passages"], locate_passages(texts, common["revisions"].get(texts))
+    for texts in {s["passages"]: None for s in settings.values()}:
+        named[texts], places[texts] = ["passages"], locate_passages(texts, common["revisions"].get(texts))
     n = settings["04_basins"]["n_tokens"]
-    speeds, broken = measure_speeds(common, places, passages.text, n)
+    speeds, broken = measure_speeds(named, places, common["revisions"], passages.text, n)
     _show(
         {
             "model or data": name, "used as": ", ".join(named[name]), "state": place.state,

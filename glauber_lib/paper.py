@@ -40,8 +40,12 @@ PACKAGES = ("torch", "transformers", "sentence-transformers", "numpy", "scipy", 
 def load_profile(profile, notebook):
     """Settings of one notebook in one profile: the profile's own plus its section for the notebook.
 
+    The section holds the notebook's sizes. It may also name another value of what the profile says for all notebooks,
+    such as ``model``, ``models`` or ``control``.
+
     The environment variable GLAUBER_SIZES names another profile to take the notebook's sizes from: with
-    ``GLAUBER_SIZES=smoke`` the models and data of ``paper`` go through everything in minutes.
+    ``GLAUBER_SIZES=smoke`` the models and data of ``paper`` go through everything in minutes. Models are no sizes:
+    those that the other profile's section names are left out.
 
     Raises
     ------
@@ -57,7 +61,9 @@ def load_profile(profile, notebook):
     sizes = os.environ.get("GLAUBER_SIZES") or profile
     if sizes not in profiles:
         raise ValueError(f"unknown profile {sizes!r} in GLAUBER_SIZES, choose one of {sorted(profiles)}")
-    return {**common, **profiles[sizes].get(notebook, {})}
+    section = {key: value for key, value in profiles[sizes].get(notebook, {}).items() if key not in common}
+    own = {key: value for key, value in profiles[profile].get(notebook, {}).items() if key in common}
+    return {**common, **section, **own}
 
 
 def _build(profile):

@@ -396,13 +396,55 @@ def speed(lines, name):
 
 
 def test_the_default_profile_can_run_offline(capsys, embedded):
-    for name in ("minilm-6l", "minilm-3l"):
+    for name in ("minilm-6l", "minilm-3l", "distilbert"):
         embedded(name)  # skips where the weights are not there
     status, lines = checked(capsys)
     assert status == 0 and lines[-1] == "mini can run here, nothing to download"
     assert "embedded" in row(lines, "minilm-6l") and "comes with the package" in row(lines, "lexical")
     assert "372 (n = 20)" in row(lines, "04_basins") and " min" in row(lines, "04_basins")
     assert speed(lines, "minilm-6l") > 0 and speed(lines, "minilm-3l") > 0
+    assert speed(lines, "distilbert") > 0 and "not known" not in "".join(lines)
+
+
+@pytest.fixture
+def two_profiles(played, monkeypatch):
+    """Settings by notebook where 04 alone names a model and a control of its own."""
+    played.answers["*"] = good_answer()
+    named = {"models": ["org/other", "bert-base-uncased"], "control": "org/control"}
+    changed = lambda *names: load_profile(*names) | (named if names[1] == "04_basins" else {})  # noqa: E731
+    monkeypatch.setattr(check, "load_profile", changed)
+    return played
+
+
+def test_check_looks_at_the_models_of_every_notebook(two_profiles, capsys):
+    status, lines = checked(capsys, "--profile", "paper")
+    assert status == 0
+    assert "on the hub" in row(lines, "org/other") and "  models  " in row(lines, "org/other")
+    assert "  control  " in row(lines, "org/control") and "  control  " in row(lines, "gpt2")
+    assert "model, models" in row(lines, "bert-base-uncased")  # each role once, whatever the number of notebooks
+    assert len(two_profiles.asked) == len(PAPER) + 3  # each once: those two and the passages too
+    two_profiles.answers["org/other"] = FAULTS["404"][0]
+    status, lines = checked(capsys, "--profile", "paper")
+    assert status == 1 and lines[-1].endswith(f"1 of {len(PAPER) + 3} not to be had: org/other")
+
+
+def test_the_time_of_a_notebook_is_that_of_its_own_models(two_profiles, capsys, tiny_folders):
+    pin = load_profile("paper", NOTEBOOKS[0])["revisions"]["bert-base-uncased"]
+    put_in_cache(two_profiles.cache, "bert-base-uncased", tiny_folders["bert"], commit=pin)
+    lines = checked(capsys, "--profile", "paper")[1]
+    assert "not known" in row(lines, "04_basins") and "not known" not in row(lines, "02_bounds")
+    put_in_cache(two_profiles.cache, "org/other", tiny_folders["roberta"])
+    lines = checked(capsys, "--profile", "paper")[1]
+    assert speed(lines, "org/other") > 0 and "not known" not in row(lines, "04_basins")
+    assert "not known" in row(lines, "01_incompatibility")  # whose five models are not here
+
+
+def test_the_temperatures_of_the_rectangles_are_asked_of_the_chain_s_model():
+    settings = load_profile("mini", "01_incompatibility") | {"models": ["a", "b"], "model": "b"}
+    asked = {a.model: a.count for a in check.conditionals("01_incompatibility", settings)}
+    assert asked["b"] - asked["a"] == 6 * settings["temperature_rectangles"] * len(settings["temperatures"])
+    settings["model"] = "c"
+    assert {a.model for a in check.conditionals("01_incompatibility", settings)} == {"a", "b", "c"}
 
 
 def test_an_unknown_profile_is_refused_with_status_two(capsys):

@@ -54,7 +54,10 @@ def test_every_profile_has_the_keys_and_types_of_the_default(profile):
     kinds = lambda table: {k: type(v) for k, v in table.items()}  # noqa: E731
     own, default = PROFILES[profile], PROFILES["mini"]
     assert kinds(own) == kinds(default)
-    assert all(kinds(own[notebook]) == kinds(default[notebook]) for notebook in paper.NOTEBOOKS)
+    for notebook in paper.NOTEBOOKS:  # whose table may say something else than the profile
+        sizes, others = ({k: v for k, v in kinds(p[notebook]).items() if k not in default} for p in (own, default))
+        assert sizes == others
+        assert kinds(own[notebook]).items() <= (kinds(own) | sizes).items()
     assert {k for k, v in own.items() if isinstance(v, dict)} == {*paper.NOTEBOOKS, "revisions", "remote_code"}
 
 
@@ -65,10 +68,46 @@ def test_settings_are_the_profile_s_own_and_those_of_the_notebook_alone():
     assert "rectangles" not in settings and not set(settings) & set(paper.NOTEBOOKS)
 
 
+def edit_profiles(root, change):
+    """Let `change` alter the text of profiles.toml in the copy."""
+    path = root / "notebooks" / "profiles.toml"
+    path.write_text(change(path.read_text()))
+
+
+def test_a_notebook_s_table_may_name_models_of_its_own(root):
+    named = '[mini.03_crossover]\nmodel = "gpt-mini"\nmodels = ["minilm-3l"]\ncontrol = "minilm-6l"\n'
+    edit_profiles(root, lambda text: text.replace("[mini.03_crossover]\n", named))
+    settings = load_profile("mini", "03_crossover")
+    assert (settings["model"], settings["models"], settings["control"]) == ("gpt-mini", ["minilm-3l"], "minilm-6l")
+    assert load_profile("mini", "02_bounds")["model"] == PROFILES["mini"]["model"]  # only there
+    assert Run("03_crossover", "mini")["model"] == "gpt-mini"
+    assert paper.inputs_digest("03_crossover", "mini") != paper.inputs_digest("02_bounds", "mini")
+
+
+def test_sizes_of_another_profile_bring_none_of_its_models(root, monkeypatch):
+    for profile in ("mini", "paper"):
+        table = f"[{profile}.03_crossover]\n"
+        edit_profiles(root, lambda text, t=table, p=profile: text.replace(t, f'{t}model = "of-{p}"\nseed = 7\n'))
+    edit_profiles(root, lambda text: text.replace("[mini.04_basins]\n", '[mini.04_basins]\ncontrol = "of-mini"\n'))
+    monkeypatch.setenv("GLAUBER_SIZES", "mini")
+    cut = load_profile("paper", "03_crossover")
+    assert cut["trials"] == PROFILES["mini"]["03_crossover"]["trials"] != PROFILES["paper"]["03_crossover"]["trials"]
+    assert cut["model"] == "of-paper" and cut["seed"] == 7  # its own table still counts
+    basins = load_profile("paper", "04_basins")
+    assert (basins["models"], basins["control"]) == (PROFILES["paper"]["models"], PROFILES["paper"]["control"])
+    assert basins["steps"] == PROFILES["mini"]["04_basins"]["steps"]
+
+
 def test_the_default_profile_needs_embedded_models_alone():
     for profile in ("mini", "smoke"):
-        names = {PROFILES[profile]["model"], PROFILES[profile]["control"], *PROFILES[profile]["models"]}
-        assert names <= set(EMBEDDED)
+        for notebook in paper.NOTEBOOKS:
+            settings = load_profile(profile, notebook)
+            assert {settings["model"], settings["control"], *settings["models"]} <= set(EMBEDDED)
+
+
+def test_passages_that_every_embedded_model_reads_are_all_of_them(embedded):
+    run = Run("01_incompatibility", "mini")
+    assert len(run.passages(embedded("distilbert"), embedded("minilm-3l"))) == len(load_passages())
 
 
 # Cache -------------------------------------------------------------------------------------------------------------
