@@ -1,4 +1,4 @@
-# make check · make paper · make test · make lab · make html · make bench · make gpu · make colab · make models · make clean
+# make check · make paper · make companions · make test · make lab · make html · make bench · make gpu · make colab · make models · make clean-cache · make clean
 PYTHON ?= python3
 PROFILE ?= mini
 NOTEBOOK ?=
@@ -6,23 +6,27 @@ BUILD ?= build/models
 PY := .venv/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help check paper test lab html bench gpu colab models readme clean
+.PHONY: help check paper companions test lab html bench gpu colab models readme clean-cache clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 10
-	@echo "PROFILE=smoke|mini|paper and NOTEBOOK=01_incompatibility|02_bounds|03_crossover|04_basins choose what make paper runs"
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
+	@echo "PROFILE=smoke|mini|paper and NOTEBOOK=NN_name, a file of notebooks/, choose what make paper runs"
 
 check: .venv/installed  ## whether a profile can run here: models, downloads, device, time (PROFILE=mini)
-	@$(PY) -m glauber_lib.check --profile $(PROFILE)
+	@$(PY) -m glauber_lib.paper.check --profile $(PROFILE)
 
-paper: .venv/installed  ## rebuild every figure and table (PROFILE=mini, NOTEBOOK=all four)
+paper: .venv/installed  ## rebuild every figure and table of the paper's sections, 01 to 04 (PROFILE=mini, NOTEBOOK=all of them)
 	@$(PY) -m glauber_lib.paper --profile $(PROFILE) $(if $(NOTEBOOK),--notebook $(NOTEBOOK))
+
+companions: .venv/installed  ## the same for the notebooks beside the paper, 05 and on (PROFILE=mini)
+	@$(PY) -m glauber_lib.paper --profile $(PROFILE) --companions
 
 test: .venv/installed  ## unit tests, then the notebooks in the smoke profile, run twice and compared (nbval)
 	$(PY) -m ruff check .
 	$(PY) -m pytest -q -n auto --maxprocesses 4
 	$(PY) -m glauber_lib.paper --profile smoke --force
+	$(PY) -m glauber_lib.paper --profile smoke --force --companions
 	GLAUBER_CACHE=off OMP_NUM_THREADS=1 $(PY) -m pytest -q -n auto --maxprocesses 4 --dist loadfile --nbval-lax --nbval-current-env -p no:cacheprovider build/smoke/*.ipynb
 
 lab: .venv/lab  ## JupyterLab on the notebooks, each paired with its .py
@@ -52,6 +56,9 @@ models: .venv/installed  ## fetch the corpora and train the embedded models agai
 
 readme: .venv/installed  ## put the claims of figures/results.json into README.md
 	$(PY) scripts/readme.py
+
+clean-cache:  ## remove the cached results of all notebooks, and what interrupted ones had done
+	rm -rf build/cache
 
 clean:  ## remove the environment and everything built (not figures/)
 	rm -rf .venv build *.egg-info notebooks/*.ipynb

@@ -26,7 +26,7 @@ from onnx import numpy_helper
 from safetensors.torch import load_file, save_file
 from transformers.initialization import no_init_weights
 
-DATA = Path(__file__).parent.parent / "data"
+DATA = Path(os.environ.get("GLAUBER_DATA") or Path(__file__).parent.parent / "data")  # a wheel has none
 
 # What scripts/train.py trains and data/models/ holds; `causal` marks the autoregressive control.
 EMBEDDED = {
@@ -219,6 +219,11 @@ def load_embedded(name, folder=DATA / "models"):
     """
     if name not in EMBEDDED:
         raise ValueError(f"no embedded model {name!r}, only {sorted(EMBEDDED)}")
+    if not (Path(folder) / name / "model.safetensors").exists():
+        raise ValueError(
+            f"no weights of the embedded model {name!r} in {str(folder)!r}: an installed package has none, set "
+            "GLAUBER_DATA to the folder data of a clone of the repository"
+        )
     with no_init_weights():  # random numbers for every weight would take seconds, and all are replaced
         network = _architecture(**EMBEDDED[name])
     network.tie_weights()

@@ -160,6 +160,20 @@ class TabularModel:
         """What stands for the model in the key of a cached result."""
         return ["TabularModel", self._rows.numpy()]
 
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """The arrays that `from_arrays` makes the model from again: ``table``, and ``of_joint`` of no dimension."""
+        rows, shape = self._rows.numpy(), (self.n_tokens,) * self.n_sites
+        by_site = rows.reshape(self.n_sites, *shape)  # the last axis of each site's part is the site's own token
+        table = np.stack([np.moveaxis(part, -1, i) for i, part in enumerate(by_site)])
+        return {"table": table, "of_joint": np.array(self._of_joint)}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "TabularModel":
+        """The model whose `to_arrays` gave `arrays`."""
+        model = cls(arrays["table"])
+        model._of_joint = bool(arrays["of_joint"])
+        return model
+
     @classmethod
     def from_joint(cls, log_joint: npt.ArrayLike) -> "TabularModel":
         """The compatible model of a joint law, given by its logarithm up to a constant, shape (V, ..., V).
@@ -276,7 +290,7 @@ class RestrictedModel:
     @property
     def cache_key(self) -> list:
         """What cached results depend on."""
-        return ["RestrictedModel", self.model.cache_key, self.template, self.sites, self.tokens]
+        return ["RestrictedModel", self.model, self.template, self.sites, self.tokens]
 
     def fill(self, states: npt.ArrayLike) -> np.ndarray:
         """States int[B, n] of the small system as states int[B, m] of the language model."""

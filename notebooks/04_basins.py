@@ -57,7 +57,8 @@ from glauber_lib.traps import inside_runs, occupied_runs, survey_traps, template
 
 run = Run("04_basins", profile)
 model = run.model(run["model"])
-passages = run.passages(*map(run.model, run["models"]))
+compared = list(dict.fromkeys([run["model"], *run["models"]]))  # the chain's own and those of Table 4
+passages = run.passages(*map(run.model, compared))
 name = run["embedder"]
 embedder = Embedder(name, revision=run.revision(name), remote_code=run["remote_code"].get(name))
 topics, n = run["topics"], run["n_tokens"]
@@ -113,10 +114,7 @@ run.claim(
 # %%
 times = np.arange(0, run["steps"] + 1, run["score_every"])
 traces, scores = {}, {}
-names = list(dict.fromkeys([run["model"], *run["models"]]))
-for name in names:  # all of them first, so that a wrong name is found before any work
-    run.model(name)
-for name in names:
+for name in compared:
     chain_model = run.model(name)
     traces[name] = run.cached(
         run_chains,

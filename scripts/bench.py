@@ -12,6 +12,7 @@ import platform
 import pstats
 import shutil
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -205,6 +206,48 @@ def measure_scaling(model, passages):
     return out
 
 
+def measure_models(names, passages, repeats):
+    """Conditionals per second of models, asked for in one batch, and chain-steps per second at temperature 1.
+
+    The models are measured in turn, `repeats` times, each on the first tokens of the same passages.
+    """
+    models = {name: load_model(name) for name in dict.fromkeys(names)}
+    texts = [text for text in passages if all(len(m.tokens(text)) >= N for m in models.values())][:CHAINS]
+    states = {name: model.states(texts, n=N) for name, model in models.items()}
+    asked, stepped = ({name: [] for name in models} for _ in range(2))
+    for k in tqdm(range(repeats), desc="models", leave=False):
+        for name, model in models.items():
+            asked[name].append(len(texts) / seconds(partial(model.scores, states[name], np.arange(len(texts)) % N)))
+            stepped[name].append(rate(model, states[name], 10, 1.0, seed=k)[0])
+    return [
+        {
+            "model": name,
+            "parameters": model.network.num_parameters(),
+            "conditionals/s": np.median(asked[name]),
+            "chain-steps/s": np.median(stepped[name]),
+        }
+        for name, model in models.items()
+    ]
+
+
+def models_table(rows):
+    """Lines of `measure_models` as Markdown."""
+    first = rows[0]
+    return [
+        "",
+        f"Models beside each other: conditionals asked for in one batch of {CHAINS} states of {N} tokens, and the engine's "
+        "chain-steps at τ = 1.",
+        "",
+        f"| model | parameters | conditionals/s | chain-steps/s, τ = 1 | of {first['model']}'s |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {row['model']} | {row['parameters'] / 1e6:.0f}M | {row['conditionals/s']:.0f} | {row['chain-steps/s']:.0f} | "
+            f"{row['chain-steps/s'] / first['chain-steps/s']:.2f} |"
+            for row in rows
+        ),
+    ]
+
+
 def page(result):
     """The result as Markdown."""
     hot, traps, machine = result["hot"], result["traps"], result["machine"]
@@ -261,6 +304,7 @@ def page(result):
         f"| {r['temperature']} | {r['needed per chain-step']:.4f} | {r['nothing']:.3f} | {r['present']:.3f} | {r['default']:.3f} |"
         for r in result["calls"]
     ]
+    lines += models_table(result["models"])
     lines += ["", "Scaling at τ = 1, chain-steps/s.", "", "| | |", "|---|---|"]
     for name, values in {**result["scaling"], "chains, free model": tabular}.items():
         lines.append(f"| {name} | " + ", ".join(f"{k}: {v:.3g}" for k, v in values.items()) + " |")
@@ -280,6 +324,7 @@ def main():
     """Measure everything and write it down."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="minilm-6l")
+    parser.add_argument("--beside", nargs="*", default=["distilbert"], help="masked models whose speed stands beside its")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--trap-temperature", type=float, default=0.15)
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench.json")
@@ -299,6 +344,7 @@ def main():
         compiled = load_model(options.model, compiled=True)
         compiled.scores(states, np.zeros(CHAINS, int)), compiled.scores(states[1:], np.zeros(CHAINS - 1, int))
         result["compiled"] = measure_hot(compiled, states, options.repeats, 8192 if cuda else 2048)
+    result["models"] = measure_models([options.model, *options.beside], passages, options.repeats)
     result["tabular"] = measure_tabular()
     result["tabular profile"] = profile_tabular()
     result["calls"] = measure_calls(model, states[:16], 200)

@@ -43,7 +43,7 @@ if "google.colab" in sys.modules:
         os.symlink("/content/drive/MyDrive/glauber-cache", "build/cache")"""
 
 CHECK = """\
-answer = subprocess.run([sys.executable, "-m", "glauber_lib.check", "--profile", PROFILE], capture_output=True, text=True)
+answer = subprocess.run([sys.executable, "-m", "glauber_lib.paper.check", "--profile", PROFILE], capture_output=True, text=True)
 print(answer.stdout, answer.stderr)
 answer.check_returncode()"""
 

@@ -1,7 +1,7 @@
 """What a GPU makes of it (`make gpu`): the tests marked gpu, the mini profile, speed by model shape, and predictions.
 
 The timed networks have the published shapes and random weights: for timing only. From the number of conditionals that a
-profile asks for (`check.conditionals`, an upper estimate) and the arithmetic of each, the time of the ``paper``
+profile asks for (`profiles.declared_cost`, an upper estimate) and the arithmetic of each, the time of the ``paper``
 profile is predicted for other cards: from their data sheets, at the share of the float32 rate that was reached here.
 Without a GPU ``--predict`` gives that table for an assumed share.
 """
@@ -23,11 +23,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from tqdm.auto import tqdm
 from transformers import AutoTokenizer
 
-from glauber_lib import check
 from glauber_lib.embedded import package_folder
 from glauber_lib.language import MaskedLM
 from glauber_lib.networks import HEADS, hidden_at
-from glauber_lib.paper import NOTEBOOKS, ROOT, load_passages, load_profile
+from glauber_lib.paper import ROOT, load_passages, load_profile
+from glauber_lib.paper.profiles import declared_cost, sections
 
 CARDS = {"T4": 8.1, "A100": 19.5, "H100": 66.9}  # float32 peak in TFLOP/s (data sheets; without tensor cores)
 PEAKS = {**CARDS, "V100": 15.7, "L4": 30.3, "H200": 66.9}  # cards whose own share of it can be measured
@@ -75,7 +75,7 @@ def predict(profile, cards, share):
         A row per notebook and one for all: operations in PFLOP, and hours by card.
     """
     work = {
-        notebook: sum(asked.count * flops(asked.model, asked.n) for asked in check.conditionals(notebook, settings))
+        notebook: sum(cost.conditionals * flops(cost.model, cost.sites) for cost in declared_cost(settings))
         for notebook, settings in profile.items()
     }
     work["all four"] = sum(work.values())
@@ -149,7 +149,7 @@ def main():
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "gpu.json")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "gpu.md")
     options = parser.parse_args()
-    profile = {notebook: load_profile("paper", notebook) for notebook in NOTEBOOKS}
+    profile = {notebook: load_profile("paper", notebook) for notebook in sections()}
     if options.predict:
         source = "No GPU was at hand: nothing was measured on one, the share is an assumption."
         put_between(START, END, predictions(predict(profile, CARDS, ASSUMED), ASSUMED, source))

@@ -17,7 +17,8 @@ from sentence_transformers import SentenceTransformer
 from glauber_lib import hub
 from glauber_lib.instruments import load_sentiment
 from glauber_lib.language import load_model
-from glauber_lib.paper import NOTEBOOKS, ROOT, Run, load_passages, load_profile
+from glauber_lib.paper import ROOT, Run, load_passages, load_profile
+from glauber_lib.paper.profiles import sections
 from glauber_lib.topics import choose_seeds
 
 KINDS = {  # what each published name is a model of
@@ -78,7 +79,7 @@ def test_the_paper_profile_names_the_published_models():
     assert {settings["model"], *settings["models"], settings["control"]} == set(KINDS)
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS)
+@pytest.mark.parametrize("notebook", sections())
 def test_the_paper_profile_runs_end_to_end_on_stand_ins(notebook, mirror):
     variables = {"GLAUBER_MODELS": str(mirror), "GLAUBER_SIZES": "smoke", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "glauber_lib.paper", "--profile", "paper", "--notebook", notebook, "--force"]

@@ -22,14 +22,15 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense
 
-from glauber_lib import check, hub
+from glauber_lib import hub
 from glauber_lib.hub import Location, locate
 from glauber_lib.instruments import Embedder, PipelineTopicScorer, load_sentiment
 from glauber_lib.language import load_model
-from glauber_lib.paper import NOTEBOOKS, ROOT, Run, load_profile
+from glauber_lib.paper import ROOT, Run, check, load_profile
+from glauber_lib.paper.profiles import declared_cost
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-PAPER = check.named_models(load_profile("paper", NOTEBOOKS[0]))
+PAPER = check.named_models(load_profile("paper", "01_incompatibility"))
 FILES = {  # what the played hub has of a good model
     "config.json": 600, "tokenizer.json": 400_000, "model.safetensors": 440_000_000, "pytorch_model.bin": 440_000_000,
     "onnx/config.json": 600, "onnx/model.onnx": 435_000_000, "README.md": 10_000,
@@ -264,7 +265,7 @@ def test_a_pinned_revision_is_what_is_asked_for_loaded_and_recorded(played, tiny
 
 
 def test_the_paper_profile_pins_everything_it_names_to_a_commit():
-    settings = load_profile("paper", NOTEBOOKS[0])
+    settings = load_profile("paper", "01_incompatibility")
     assert {*PAPER, settings["passages"]} <= set(settings["revisions"])
     assert all(re.fullmatch("[0-9a-f]{40}", revision) for revision in settings["revisions"].values())
     assert set(settings["remote_code"]) <= set(settings["revisions"])
@@ -396,13 +397,47 @@ def speed(lines, name):
 
 
 def test_the_default_profile_can_run_offline(capsys, embedded):
-    for name in ("minilm-6l", "minilm-3l"):
+    for name in ("minilm-6l", "minilm-3l", "distilbert"):
         embedded(name)  # skips where the weights are not there
     status, lines = checked(capsys)
     assert status == 0 and lines[-1] == "mini can run here, nothing to download"
     assert "embedded" in row(lines, "minilm-6l") and "comes with the package" in row(lines, "lexical")
     assert "372 (n = 20)" in row(lines, "04_basins") and " min" in row(lines, "04_basins")
     assert speed(lines, "minilm-6l") > 0 and speed(lines, "minilm-3l") > 0
+    assert speed(lines, "distilbert") > 0 and "not known" not in "".join(lines)
+
+
+@pytest.fixture
+def two_profiles(played, monkeypatch):
+    """Settings by notebook where 04 alone names a model and a control of its own."""
+    played.answers["*"] = good_answer()
+    named = {"models": ["org/other", "bert-base-uncased"], "control": "org/control"}
+    changed = lambda *names: load_profile(*names) | (named if names[1] == "04_basins" else {})  # noqa: E731
+    monkeypatch.setattr(check, "load_profile", changed)
+    return played
+
+
+def test_check_looks_at_the_models_of_every_notebook(two_profiles, capsys):
+    status, lines = checked(capsys, "--profile", "paper")
+    assert status == 0
+    assert "on the hub" in row(lines, "org/other") and "  models  " in row(lines, "org/other")
+    assert "  control  " in row(lines, "org/control") and "  control  " in row(lines, "gpt2")
+    assert "model, models" in row(lines, "bert-base-uncased")  # each role once, whatever the number of notebooks
+    assert len(two_profiles.asked) == len(PAPER) + 3  # each once: those two and the passages too
+    two_profiles.answers["org/other"] = FAULTS["404"][0]
+    status, lines = checked(capsys, "--profile", "paper")
+    assert status == 1 and lines[-1].endswith(f"1 of {len(PAPER) + 3} not to be had: org/other")
+
+
+def test_the_time_of_a_notebook_is_that_of_its_own_models(two_profiles, capsys, tiny_folders):
+    pin = load_profile("paper", "01_incompatibility")["revisions"]["bert-base-uncased"]
+    put_in_cache(two_profiles.cache, "bert-base-uncased", tiny_folders["bert"], commit=pin)
+    lines = checked(capsys, "--profile", "paper")[1]
+    assert "not known" in row(lines, "04_basins") and "not known" not in row(lines, "02_bounds")
+    put_in_cache(two_profiles.cache, "org/other", tiny_folders["roberta"])
+    lines = checked(capsys, "--profile", "paper")[1]
+    assert speed(lines, "org/other") > 0 and "not known" not in row(lines, "04_basins")
+    assert "not known" in row(lines, "01_incompatibility")  # whose five models are not here
 
 
 def test_an_unknown_profile_is_refused_with_status_two(capsys):
@@ -431,7 +466,7 @@ def test_one_model_that_is_not_to_be_had_is_named_and_gives_status_one(played, c
 
 
 def test_cached_models_are_timed_and_a_bad_one_is_named(played, capsys, tiny_folders, monkeypatch):
-    pins = load_profile("paper", NOTEBOOKS[0])["revisions"]
+    pins = load_profile("paper", "01_incompatibility")["revisions"]
     prepared = played.cache / "microsoft___ms_marco" / "v2.1" / "0.0.0" / pins["microsoft/ms_marco"]
     prepared.mkdir(parents=True)
     (prepared / "dataset_info.json").write_text("{}")
@@ -447,23 +482,26 @@ def test_cached_models_are_timed_and_a_bad_one_is_named(played, capsys, tiny_fol
     assert played.asked == []
 
 
-@pytest.mark.parametrize("profile", ["mini", "smoke", "paper"])
-def test_of_every_notebook_the_conditionals_are_counted(profile):
-    for notebook in NOTEBOOKS:
-        asked = check.conditionals(notebook, load_profile(profile, notebook))
-        assert asked and all(a.count > 0 and a.n > 1 for a in asked)
+def test_the_conditionals_and_lengths_of_a_notebook_are_those_that_its_table_declares(capsys, monkeypatch):
+    costs = {"cost": [["model", 14, 1_000], ["models", 9, 20]], "models": ["minilm-3l"], "model": "minilm-6l"}
+    monkeypatch.setattr(check, "load_profile", lambda *names: load_profile(*names) | costs)
+    monkeypatch.setattr(check, "measure_speed", lambda *_: 4.0)
+    lines = checked(capsys, "--profile", "smoke")[1]
+    cells = re.split(r"\s{2,}", row(lines, "02_bounds"))
+    assert cells[1] == "1,040" and cells[3] == "744 (n = 9), 512 (n = 14)"  # both of the second role
+    assert (
+        cells[2] == f"{(1_000 + 2 * 20 * 11 / 16) / 4 / 60:.0f} min"
+    )  # at the speed on the states of most conditionals
+    assert any("conditionals/s, n = 14" in line for line in lines)
 
 
-def test_the_count_of_a_measurement_is_what_it_asks_for(tiny):
-    from glauber_lib.influence import measure_influence, replacement_tokens
-
-    model, asked = tiny["bert"], []
-    counted = SimpleNamespace(
-        n_tokens=model.n_tokens, scores=lambda x, sites: asked.append(len(sites)) or model.scores(x, sites)
-    )
-    contexts = model.states(TEXTS[:2], n=5)
-    measure_influence(counted, contexts, replacement_tokens(counted, contexts, 3), [1.0])
-    assert sum(asked) == check._influence(2, 5, 3)
+def test_check_leaves_out_a_notebook_without_a_table_and_says_so(capsys, monkeypatch):
+    reason = lambda profile, notebook: "no table of it" if notebook == "04_basins" else None  # noqa: E731
+    monkeypatch.setattr(check, "missing_table", reason)
+    monkeypatch.setattr(check, "measure_speed", lambda *_: 4.0)
+    lines = checked(capsys, "--profile", "smoke")[1]
+    assert "04_basins: left out, no table of it" in lines
+    assert row(lines, "03_crossover") and not any(line.startswith("04_basins ") for line in lines)
 
 
 def test_the_timed_measurement_is_of_the_lengths_and_rows_that_are_asked_for(tiny):
@@ -479,11 +517,11 @@ def test_the_timed_measurement_is_of_the_lengths_and_rows_that_are_asked_for(tin
 
 def test_an_estimate_grows_with_the_tokens_of_a_state_and_needs_every_speed():
     settings = load_profile("mini", "04_basins")
-    hours = check.estimate("04_basins", settings, {"minilm-6l": 10.0, "minilm-3l": 20.0}, 20)
-    assert hours == pytest.approx(sum(a.count / (10 if a.model == "minilm-6l" else 20) / 3600
-                                      for a in check.conditionals("04_basins", settings)))  # fmt: skip
-    assert check.estimate("04_basins", settings, {"minilm-6l": 10.0, "minilm-3l": 20.0}, 9) == pytest.approx(2 * hours)
-    assert check.estimate("04_basins", settings, {"minilm-6l": 10.0}, 20) is None
+    hours = check.estimate_hours(settings, {"minilm-6l": 10.0, "minilm-3l": 20.0}, 20)
+    assert hours == pytest.approx(sum(cost.conditionals / (10 if cost.model == "minilm-6l" else 20) / 3600
+                                      for cost in declared_cost(settings)))  # fmt: skip
+    assert check.estimate_hours(settings, {"minilm-6l": 10.0, "minilm-3l": 20.0}, 9) == pytest.approx(2 * hours)
+    assert check.estimate_hours(settings, {"minilm-6l": 10.0}, 20) is None
 
 
 LOAD = """

@@ -12,12 +12,12 @@ import torch
 from conftest import TEXTS
 from test_training import script
 
-from glauber_lib.check import conditionals
-from glauber_lib.paper import NOTEBOOKS, ROOT, load_profile
+from glauber_lib.paper import ROOT, load_profile
+from glauber_lib.paper.profiles import declared_cost, sections
 
 sys.modules["bench"], sys.modules["readme"] = script("bench"), script("readme")
 gpu, colab = script("gpu"), script("colab")
-PAPER = {notebook: load_profile("paper", notebook) for notebook in NOTEBOOKS}
+PAPER = {notebook: load_profile("paper", notebook) for notebook in sections()}
 ADDRESS = "https://github.com/some-one/glauber.mlm"
 
 
@@ -43,8 +43,8 @@ def test_every_masked_model_of_the_paper_profile_has_a_shape_and_the_large_ones_
 
 def test_a_prediction_is_work_over_rate():
     table = gpu.predict({"03_crossover": PAPER["03_crossover"]}, {"card": 10.0, "twice": 20.0}, 0.5)
-    asked = conditionals("03_crossover", PAPER["03_crossover"])
-    work = sum(a.count * gpu.flops(a.model, a.n) for a in asked)
+    costs = declared_cost(PAPER["03_crossover"])
+    work = sum(cost.conditionals * gpu.flops(cost.model, cost.sites) for cost in costs)
     assert table.loc["03_crossover", "PFLOP"] == pytest.approx(work / 1e15)
     assert table.loc["03_crossover", "card"] == pytest.approx(work / 5e12 / 3600)
     assert table.loc["all four", "twice"] == pytest.approx(table.loc["03_crossover", "card"] / 2)
@@ -110,7 +110,7 @@ def test_the_notebook_and_the_badge_are_written_and_written_again(tmp_path):
     nbformat.validate(notebook)
     code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     assert ADDRESS in code[0] and all(ast.parse(cell) for cell in code if not cell.startswith("!"))
-    assert [re.search(r"glauber_lib\.(\w+)", cell)[1] for cell in code[3:5]] == ["check", "paper"]
+    assert [re.search(r"glauber_lib\.([\w.]+)", cell)[1] for cell in code[3:5]] == ["paper.check", "paper"]
 
 
 def test_the_install_cell_fetches_the_repository_once_and_installs_it(tmp_path, monkeypatch):

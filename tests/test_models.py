@@ -1,18 +1,34 @@
 """Conditional models: scores, frame, vocabulary, loading."""
 
+import json
+import re
 import shutil
+import sys
 
 import joblib
 import numpy as np
+import onnx
 import pytest
 import torch
 import transformers
 from conftest import MASKED, TEXTS, build_tiny, corpus, random_joint, save_tiny, small_vocabulary
+from onnx import helper, numpy_helper
 from safetensors.torch import load_file, save_file
 
+from glauber_lib import embedded as embedded_models
 from glauber_lib.chains import run_chains
 from glauber_lib.draws import probabilities
-from glauber_lib.embedded import EMBEDDED, empty_network, load_embedded, save_embedded
+from glauber_lib.embedded import (
+    EMBEDDED,
+    PACKAGES,
+    empty_network,
+    load_embedded,
+    package_folder,
+    package_tokenizer,
+    package_weights,
+    save_embedded,
+    stored_weights,
+)
 from glauber_lib.language import CausalLM, MaskedLM, load_model, n_positions
 from glauber_lib.models import IsingModel, TabularModel, all_states
 
@@ -528,11 +544,11 @@ def test_an_unsupported_architecture_is_refused(tiny):
 
 
 def test_an_unknown_name_is_refused_with_the_accepted_ones():
-    with pytest.raises(
-        ValueError, match=r"no masked model 'no-such-model': not one of \['gpt-mini', 'minilm-3l', 'minilm-6l'\]"
-    ):
+    accepted = re.escape(str(sorted(EMBEDDED)))
+    assert accepted.startswith(r"\['distilbert',\ 'gpt\-mini'")
+    with pytest.raises(ValueError, match=rf"no masked model 'no-such-model': not one of {accepted}"):
         load_model("no-such-model")
-    with pytest.raises(ValueError, match=r"only \['gpt-mini', 'minilm-3l', 'minilm-6l'\]"):
+    with pytest.raises(ValueError, match=f"only {accepted}"):
         load_embedded("no-such-model")
 
 
@@ -595,44 +611,195 @@ def test_a_causal_model_needs_a_token_to_begin_with(tiny):
 # The embedded models -----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    """A network of the embedded architecture with random weights, and the folder it was exported to."""
+EXPORTED = {"minilm-3l": "cls.predictions", "distilbert": "vocab"}  # name -> what its head's weights are called
+
+
+@pytest.fixture(scope="module", params=EXPORTED)
+def exported(request, tmp_path_factory):
+    """Name and network of an embedded architecture with random weights, and the folder it was exported to."""
+    name = request.param
     torch.manual_seed(1)
-    network = empty_network(**EMBEDDED["minilm-3l"])
+    network = empty_network(**EMBEDDED[name])
     with torch.no_grad():
-        network.cls.predictions.bias.normal_()
+        for weight in network.parameters():
+            if weight.ndim == 1:  # biases start from zeros, norms from ones
+                weight.normal_()
     folder = tmp_path_factory.mktemp("embedded")
-    save_embedded(network, folder / "minilm-3l", {"steps": 0})
-    return network, folder
+    save_embedded(network, folder / name, {"steps": 0})
+    return name, network, folder
 
 
-def test_an_exported_network_comes_back_within_float16_rounding(exported):
-    network, folder = exported
-    again = load_embedded("minilm-3l", folder)
+def test_an_exported_network_comes_back_within_half_a_step_of_each_row(exported):
+    name, network, folder = exported
+    again, stored = load_embedded(name, folder), load_file(folder / name / "model.safetensors")
     want, got = network.state_dict(), again.state_dict()
     assert want.keys() == got.keys()
-    for name, weight in want.items():
-        torch.testing.assert_close(got[name], weight, rtol=2**-11, atol=2**-24, msg=name)
-    assert torch.equal(got["bert.embeddings.word_embeddings.weight"], want["bert.embeddings.word_embeddings.weight"])
+    for key, weight in want.items():
+        if f"{key}.scale" in stored:  # a matrix: 127 steps to the largest number of each row
+            scale = weight.abs().amax(1, keepdim=True) / 127
+            torch.testing.assert_close(stored[f"{key}.scale"], scale)
+            assert stored[key].dtype == torch.int8 and stored[key].shape == weight.shape
+            assert ((got[key] - weight).abs() <= scale * 0.5001).all(), key
+        else:
+            assert torch.equal(got[key], weight), key
+    assert json.loads((folder / name / "training.json").read_text()) == {"steps": 0}
+
+
+def test_the_word_embeddings_are_the_package_s_and_not_in_the_file(exported):
+    name, _, folder = exported
+    again, stored = load_embedded(name, folder), load_file(folder / name / "model.safetensors")
     decoder, embedding = again.get_output_embeddings(), again.get_input_embeddings()
     assert decoder.weight.data_ptr() == embedding.weight.data_ptr()
-    assert "cls.predictions.decoder.weight" not in load_file(folder / "minilm-3l" / "model.safetensors")
+    weights = package_weights(EMBEDDED[name]["base"])
+    assert torch.equal(embedding.weight.detach(), weights["embeddings.word_embeddings.weight"])
+    rows = len(embedding.weight)
+    assert not [key for key, weight in stored.items() if weight.ndim == 2 and len(weight) == rows]
+    assert [key for key in stored if key.startswith(EXPORTED[name])]  # the head is
+
+
+def test_what_was_loaded_and_is_exported_again_is_the_same_file_but_for_rounding(exported, tmp_path):
+    name, _, folder = exported
+    save_embedded(load_embedded(name, folder), tmp_path / name, {})
+    first, second = (load_file(place / name / "model.safetensors") for place in (folder, tmp_path))
+    assert first.keys() == second.keys()
+    for key, weight in first.items():
+        torch.testing.assert_close(second[key], weight, rtol=1e-6, atol=0, msg=key)
+
+
+def test_a_file_in_float16_is_read_too(exported, tmp_path):
+    name, network, folder = exported
+    keys = [key for key in load_file(folder / name / "model.safetensors") if not key.endswith(".scale")]
+    halves = {key: network.state_dict()[key].half() for key in keys}
+    (tmp_path / name).mkdir()
+    save_file(halves, tmp_path / name / "model.safetensors")
+    read = stored_weights(tmp_path / name)
+    assert read.keys() == halves.keys() and all(weight.dtype == torch.float32 for weight in read.values())
+    again = load_embedded(name, tmp_path).state_dict()
+    assert all(torch.equal(again[key], halves[key].float()) for key in keys)
 
 
 @pytest.mark.parametrize("change", ["missing", "extra"])
 def test_an_exported_file_with_other_keys_is_refused(exported, change, tmp_path):
-    weights = load_file(exported[1] / "minilm-3l" / "model.safetensors")
-    name = "cls.predictions.transform.LayerNorm.bias"
+    model, _, folder = exported
+    weights = load_file(folder / model / "model.safetensors")
+    name = next(key for key in weights if key.startswith(EXPORTED[model]))
     if change == "missing":
         del weights[name]
     else:
-        name = "cls.predictions.gate.weight"
+        name = f"{EXPORTED[model]}.gate.weight"
         weights[name] = torch.zeros(2)
-    (tmp_path / "minilm-3l").mkdir()
-    save_file(weights, tmp_path / "minilm-3l" / "model.safetensors")
+    (tmp_path / model).mkdir()
+    save_file(weights, tmp_path / model / "model.safetensors")
     with pytest.raises(ValueError, match=name.replace(".", r"\.")):
-        load_embedded("minilm-3l", tmp_path)
+        load_embedded(model, tmp_path)
+
+
+# The packages they start from --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("base", sorted(PACKAGES))
+def test_a_package_is_found_and_read_without_importing_it(base, monkeypatch):
+    monkeypatch.delenv(f"GLAUBER_{base.upper()}", raising=False)
+    _, folder, name, _ = PACKAGES[base]
+    weights, tokenizer = package_weights(base), package_tokenizer(base)
+    assert (package_folder(base) / name).is_file() and tokenizer.mask_token == "[MASK]"
+    assert all(weight.dtype == torch.float32 for weight in weights.values() if weight.is_floating_point())
+    assert folder.split("/")[0] not in sys.modules
+
+
+@pytest.mark.parametrize("base", sorted(PACKAGES))
+def test_an_altered_file_of_a_package_is_refused(base, monkeypatch, tmp_path):
+    distribution, _, name, expected = PACKAGES[base]
+    content = bytearray((package_folder(base) / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / name).write_bytes(content)
+    monkeypatch.delenv(f"GLAUBER_{base.upper()}", raising=False)
+    monkeypatch.setattr(embedded_models, "package_folder", lambda base: tmp_path)
+    with pytest.raises(ValueError, match=f"{name} of the package '{distribution}' has SHA-256 ") as refused:
+        package_weights(base)
+    assert f"expected {expected}: install the version that constraints.txt pins" in str(refused.value)
+
+
+def quantised(name, matrix, scale, zero, kind=np.uint8):
+    """Initializers of a quantised matrix, and the node that restores it."""
+    parts = {f"{name}_quantized": np.asarray(matrix, kind), f"{name}_scale": np.float32(scale)}
+    parts[f"{name}_zero_point"] = np.asarray(zero, kind)
+    node = helper.make_node("DequantizeLinear", [*parts], [f"{name}_out"], name=f"{name}_DequantizeLinear")
+    return [numpy_helper.from_array(np.asarray(value), key) for key, value in parts.items()], node
+
+
+def save_graph(path):
+    """A graph as the package's, of one matrix of each kind, with activations that are quantised as well."""
+    norm = np.array([0.5, -1.5, 2.0], np.float32)
+    stored = [
+        numpy_helper.from_array(norm, "distilbert.transformer.layer.0.sa_layer_norm.weight"),
+        numpy_helper.from_array(norm[:2], "classifier.bias"),
+        numpy_helper.from_array(np.float32(0.1), "/distilbert/embeddings/Gather_output_0_scale"),
+        numpy_helper.from_array(np.int8(0), "/distilbert/embeddings/Gather_output_0_zero_point"),
+    ]
+    nodes = []
+    for name, matrix, scale, zero, kind in (
+        ("distilbert.embeddings.word_embeddings.weight", [[0, 128, 255], [130, 126, 127]], 0.25, 128, np.uint8),
+        ("onnx::MatMul_7", [[1, -2], [3, -128], [127, 0]], 0.5, 1, np.int8),
+        ("onnx::MatMul_9", [[1, 1], [1, 1]], 1.0, 0, np.int8),
+    ):
+        parts, node = quantised(name, matrix, scale, zero, kind)
+        stored += parts
+        nodes.append(node)
+    here = "/distilbert/embeddings/Gather_output_0"
+    nodes += [
+        helper.make_node("Gather", ["distilbert.embeddings.word_embeddings.weight_out", "input_ids"], [here]),
+        helper.make_node("QuantizeLinear", [here, f"{here}_scale", f"{here}_zero_point"], [f"{here}_quantized"]),
+        helper.make_node("DequantizeLinear", [f"{here}_quantized", f"{here}_scale", f"{here}_zero_point"], ["hidden"]),
+        helper.make_node(
+            "MatMul", ["hidden", "onnx::MatMul_7_out"], ["wide"], name="/distilbert/transformer/layer.0/ffn/lin1/MatMul"
+        ),
+        helper.make_node("MatMul", ["wide", "onnx::MatMul_9_out"], ["logits"], name="/classifier/MatMul"),
+    ]
+    value = lambda name, kind: helper.make_tensor_value_info(name, kind, None)  # noqa: E731
+    inputs, outputs = [value("input_ids", onnx.TensorProto.INT64)], [value("logits", onnx.TensorProto.FLOAT)]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "tagger", inputs, outputs, stored)), str(path))
+
+
+def test_int8_matrices_of_a_graph_are_read_exactly_and_by_the_place_they_have_in_it(tmp_path, monkeypatch):
+    save_graph(tmp_path / "tagger.onnx")
+    monkeypatch.setenv("GLAUBER_DISTILBERT", str(tmp_path))  # a folder named so is taken as it is
+    weights = package_weights("distilbert")
+    expected = {
+        "transformer.layer.0.sa_layer_norm.weight": [0.5, -1.5, 2.0],
+        "embeddings.word_embeddings.weight": [[-32.0, 0.0, 31.75], [0.5, -0.5, -0.25]],
+        "transformer.layer.0.ffn.lin1.weight": [[0.0, 1.0, 63.0], [-1.5, -64.5, -0.5]],  # (3, 2), transposed
+    }
+    assert weights.keys() == expected.keys()  # nothing of the classifier
+    for name, values in expected.items():
+        assert torch.equal(weights[name], torch.tensor(values)) and weights[name].is_contiguous(), name
+
+
+def test_the_graph_of_the_package_has_the_whole_encoder_of_distilbert():
+    with torch.device("meta"):
+        network = transformers.DistilBertForMaskedLM(transformers.DistilBertConfig(vocab_size=28_996))
+    wanted = {k: w.shape for k, w in network.base_model.state_dict().items() if not k.endswith("position_ids")}
+    assert {k: w.shape for k, w in package_weights("distilbert").items()} == wanted
+
+
+def test_folders_named_in_the_environment_stand_for_the_packages(tmp_path, monkeypatch):
+    for base in PACKAGES:
+        monkeypatch.setenv(f"GLAUBER_{base.upper()}", str(tmp_path / base))
+        assert package_folder(base) == tmp_path / base
+
+
+def test_the_cased_tokenizer_cuts_and_pads_nothing_and_frames_as_bert_does():
+    tokenizer = package_tokenizer("distilbert")
+    ids = lambda text: tokenizer(text, add_special_tokens=False)["input_ids"]  # noqa: E731
+    assert len(tokenizer) == 28_996 and tokenizer.mask_token_id == 103
+    assert len(ids("plan " * 3_000)) == 3_000
+    assert [len(row) for row in tokenizer(["a plan", "a"])["input_ids"]] == [4, 3]
+    assert tokenizer.convert_ids_to_tokens(tokenizer("Paris")["input_ids"]) == ["[CLS]", "Paris", "[SEP]"]
+    assert ids("Paris") != ids("paris") and tokenizer.decode(ids("In Paris")) == "In Paris"
+    assert ids("[MASK]") == [103] and set(tokenizer.all_special_ids) == {0, *range(100, 104)}
+
+
+# Their weights -----------------------------------------------------------------------------------------------------
 
 
 def canary_law(model):
@@ -658,6 +825,11 @@ def test_the_canary_answers_as_pinned(name, embedded):
     law = canary_law(model)
     assert model.words([int(law.argmax())]) == [CANARY[name][0]]
     assert float(law.max().log()) == pytest.approx(CANARY[name][1], abs=1e-3)
+
+
+@pytest.mark.parametrize("name", sorted(name for name, facts in EMBEDDED.items() if not facts["causal"]))
+def test_scores_of_an_embedded_model_are_those_of_the_plain_forward(name, embedded):
+    test_scores_equal_the_plain_forward_of_the_network(embedded(name))
 
 
 @pytest.mark.parametrize("name", sorted(EMBEDDED))

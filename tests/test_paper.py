@@ -1,40 +1,44 @@
-"""Profiles, cached results, claims and outputs, the runner."""
+"""Profiles and their notebooks, claims and outputs, the runner."""
 
-import dataclasses
+import collections
 import json
 import shutil
 import tomllib
+from types import SimpleNamespace
 
+import joblib
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import papermill
 import pytest
-from conftest import random_table
+from conftest import TEXTS
 from PIL import Image
 
-from glauber_lib import language, paper
-from glauber_lib.chains import run_chains
-from glauber_lib.embedded import EMBEDDED
-from glauber_lib.models import TabularModel
-from glauber_lib.paper import ROOT, Run, load_passages, load_profile
-from glauber_lib.traces import Trace
+from glauber_lib import embedded
+from glauber_lib.influence import measure_influence, replacement_tokens
+from glauber_lib.language import MaskedLM
+from glauber_lib.paper import ROOT, Run, keys, load_passages, load_profile, profiles, provenance, runner
 
 PROFILES = tomllib.loads((ROOT / "notebooks" / "profiles.toml").read_text())
+SECTIONS = ["01_incompatibility", "02_bounds", "03_crossover", "04_basins"]
+STUB = '# %% tags=["parameters"]\nprofile = "mini"\n\n# %%\nfrom glauber_lib import exact\n'
 
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
-    """A copy of what `paper` needs, in an empty folder: nothing is written into the repository."""
+    """A copy of what `paper` needs, with empty notebooks: nothing is written into the repository."""
     shutil.copytree(ROOT / "glauber_lib", tmp_path / "glauber_lib", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "notebooks").mkdir()
     shutil.copy(ROOT / "notebooks" / "profiles.toml", tmp_path / "notebooks")
-    (tmp_path / "data").mkdir()
-    shutil.copy(ROOT / "data" / "passages.jsonl", tmp_path / "data")
-    for name in paper.NOTEBOOKS:
-        (tmp_path / "notebooks" / f"{name}.py").write_text('# %% tags=["parameters"]\nprofile = "mini"\n')
-    monkeypatch.setattr(paper, "ROOT", tmp_path)
-    monkeypatch.setattr(paper, "_git", lambda *arguments: "abc1234" if arguments[0] == "rev-parse" else "")
+    (tmp_path / "data" / "models" / "minilm-3l").mkdir(parents=True)
+    shutil.copy(embedded.DATA / "passages.jsonl", tmp_path / "data")
+    (tmp_path / "data" / "models" / "minilm-3l" / "model.safetensors").write_bytes(b"weights")
+    for name in SECTIONS:
+        (tmp_path / "notebooks" / f"{name}.py").write_text(STUB)
+    monkeypatch.setattr(profiles, "ROOT", tmp_path)
+    monkeypatch.setattr(embedded, "DATA", tmp_path / "data")
+    monkeypatch.setattr(provenance, "git", lambda *arguments: "abc1234" if arguments[0] == "rev-parse" else "")
     monkeypatch.delenv("GLAUBER_CACHE", raising=False)
     return tmp_path
 
@@ -51,184 +55,155 @@ def test_an_unknown_profile_or_notebook_is_refused_with_the_accepted_ones():
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_every_profile_has_the_keys_and_types_of_the_default(profile):
-    kinds = lambda table: {k: type(v) for k, v in table.items()}  # noqa: E731
+    kinds = lambda table: {k: type(v) for k, v in table.items() if not profiles.is_notebook_name(k)}  # noqa: E731
     own, default = PROFILES[profile], PROFILES["mini"]
     assert kinds(own) == kinds(default)
-    assert all(kinds(own[notebook]) == kinds(default[notebook]) for notebook in paper.NOTEBOOKS)
-    assert {k for k, v in own.items() if isinstance(v, dict)} == {*paper.NOTEBOOKS, "revisions", "remote_code"}
+    tables = {name for name in own if profiles.is_notebook_name(name)}
+    assert set(SECTIONS) <= tables <= set(profiles.notebooks())  # a companion may have no table
+    for notebook in tables & set(default):  # whose table may say something else than the profile
+        sizes, others = ({k: v for k, v in kinds(p[notebook]).items() if k not in default} for p in (own, default))
+        assert sizes == others
+        assert kinds(own[notebook]).items() <= (kinds(own) | sizes).items()
 
 
 def test_settings_are_the_profile_s_own_and_those_of_the_notebook_alone():
     settings = load_profile("mini", "03_crossover")
     assert settings["model"] == PROFILES["mini"]["model"]
     assert settings["trials"] == PROFILES["mini"]["03_crossover"]["trials"]
-    assert "rectangles" not in settings and not set(settings) & set(paper.NOTEBOOKS)
+    assert "rectangles" not in settings and not any(map(profiles.is_notebook_name, settings))
+
+
+def edit_profiles(root, change):
+    """Let `change` alter the text of profiles.toml in the copy."""
+    path = root / "notebooks" / "profiles.toml"
+    path.write_text(change(path.read_text()))
+
+
+def test_a_notebook_s_table_may_name_models_of_its_own(root):
+    named = '[mini.03_crossover]\nmodel = "gpt-mini"\nmodels = ["minilm-3l"]\ncontrol = "minilm-6l"\n'
+    edit_profiles(root, lambda text: text.replace("[mini.03_crossover]\n", named))
+    settings = load_profile("mini", "03_crossover")
+    assert (settings["model"], settings["models"], settings["control"]) == ("gpt-mini", ["minilm-3l"], "minilm-6l")
+    assert load_profile("mini", "02_bounds")["model"] == PROFILES["mini"]["model"]  # only there
+    assert Run("03_crossover", "mini")["model"] == "gpt-mini"
+    assert runner.inputs_digest("03_crossover", "mini") != runner.inputs_digest("02_bounds", "mini")
+
+
+def test_sizes_of_another_profile_bring_none_of_its_models(root, monkeypatch):
+    for profile in ("mini", "paper"):
+        table = f"[{profile}.03_crossover]\n"
+        edit_profiles(root, lambda text, t=table, p=profile: text.replace(t, f'{t}model = "of-{p}"\nseed = 7\n'))
+    edit_profiles(root, lambda text: text.replace("[mini.04_basins]\n", '[mini.04_basins]\ncontrol = "of-mini"\n'))
+    monkeypatch.setenv("GLAUBER_SIZES", "mini")
+    cut = load_profile("paper", "03_crossover")
+    assert cut["trials"] == PROFILES["mini"]["03_crossover"]["trials"] != PROFILES["paper"]["03_crossover"]["trials"]
+    assert cut["model"] == "of-paper" and cut["seed"] == 7  # its own table still counts
+    basins = load_profile("paper", "04_basins")
+    assert (basins["models"], basins["control"]) == (PROFILES["paper"]["models"], PROFILES["paper"]["control"])
+    assert basins["steps"] == PROFILES["mini"]["04_basins"]["steps"]
 
 
 def test_the_default_profile_needs_embedded_models_alone():
     for profile in ("mini", "smoke"):
-        names = {PROFILES[profile]["model"], PROFILES[profile]["control"], *PROFILES[profile]["models"]}
-        assert names <= set(EMBEDDED)
+        for notebook in profiles.sections():
+            settings = load_profile(profile, notebook)
+            assert {settings["model"], settings["control"], *settings["models"]} <= set(embedded.EMBEDDED)
 
 
-# Cache -------------------------------------------------------------------------------------------------------------
-
-CALLS = []
-
-
-def add(x, y=0, progress=None):
-    CALLS.append((x, y))
-    return x + y
+def test_passages_that_every_embedded_model_reads_are_all_of_them(embedded):
+    run = Run("01_incompatibility", "mini")
+    assert len(run.passages(embedded("distilbert"), embedded("minilm-3l"))) == len(load_passages())
 
 
-def rank(model, seed=0):
-    CALLS.append(model)
-    return len(CALLS)
+def add_notebook(root, name, tables=""):
+    """Put a notebook into the copy, and its tables into profiles.toml."""
+    (root / "notebooks" / f"{name}.py").write_text(STUB)
+    edit_profiles(root, lambda text: f"{text}\n{tables}")
 
 
-@pytest.fixture(autouse=True)
-def no_calls():
-    CALLS.clear()
+def test_notebooks_are_the_numbered_files_and_those_below_five_are_the_paper(root):
+    for name in ("05_other.py", "12_more.py", "explore.py", "1_short.py", "06_notes.md"):
+        (root / "notebooks" / name).write_text(STUB)
+    assert profiles.notebooks() == [*SECTIONS, "05_other", "12_more"]
+    assert profiles.sections() == SECTIONS and profiles.companions() == ["05_other", "12_more"]
 
 
-def test_a_result_is_computed_once_and_again_when_an_argument_changes(root):
-    run = Run("02_bounds", "smoke")
-    assert [run.cached(add, 1, y=2), run.cached(add, 1, y=2), run.cached(add, 1, y=3), run.cached(add, 2, y=2)] == [
-        3,
-        3,
-        4,
-        4,
-    ]
-    assert CALLS == [(1, 2), (1, 3), (2, 2)]
-    assert Run("03_crossover", "smoke").cached(add, 1, y=2) == 3 and len(CALLS) == 3  # shared between notebooks
+def test_the_sections_of_the_paper_have_a_notebook_each():
+    assert profiles.sections() == SECTIONS
 
 
-def test_arrays_are_compared_by_content(root):
-    run = Run("02_bounds", "smoke")
-    run.cached(add, np.arange(3))
-    run.cached(add, np.arange(3))
-    assert len(CALLS) == 1
-    run.cached(add, np.arange(3) + 1)
-    assert len(CALLS) == 2
+def test_a_notebook_without_a_table_is_refused_with_what_to_add(root):
+    add_notebook(root, "05_other", "[smoke.05_other]\ncost = []\nstride = 3\n")
+    assert load_profile("smoke", "05_other")["stride"] == 3
+    with pytest.raises(ValueError, match=r"'05_other' cannot run in the profile 'mini': no table \[mini.05_other\]"):
+        load_profile("mini", "05_other")
 
 
-@pytest.mark.parametrize(
-    "make", [lambda k: pd.Series([k, 1], name="text"), lambda k: ROOT / str(k) / "same.txt"], ids=["series", "path"]
-)
-def test_things_that_have_a_name_are_not_taken_for_it(root, make):
-    run = Run("02_bounds", "smoke")
-    for k in (1, 2):
-        run.cached(rank, make(k))
-    assert len(CALLS) == 2  # same name, other content: the stored result would be wrong
+def test_without_notebooks_it_is_said_that_a_clone_is_needed(root, capsys):
+    shutil.rmtree(root / "notebooks")
+    assert runner.main([]) == 2
+    assert "a wheel holds no notebooks, run this in a clone" in capsys.readouterr().err
 
 
-def test_a_progress_title_does_not_count(root):
-    run = Run("02_bounds", "smoke")
-    run.cached(add, 1, progress="adding")
-    run.cached(add, 1, progress="still adding")
-    run.cached(add, 1)
-    assert len(CALLS) == 1
+# Costs -------------------------------------------------------------------------------------------------------------
+
+TABLE = {"model": "a", "models": ["b", "c"], "control": "d"}
 
 
-def test_a_model_counts_by_its_weights_and_vocabulary(root, tiny_folders):
-    run = Run("02_bounds", "smoke")
-    load = lambda **options: language.load_model(tiny_folders["bert"], **options)  # noqa: E731
-    assert run.cached(rank, load()) == run.cached(rank, load(batch_tokens=50)) == 1
-    changed = load()
-    changed.network.bert.embeddings.word_embeddings.weight.data[7, 7] += 1e-4
-    assert run.cached(rank, changed) == 2
-    assert run.cached(rank, load(vocabulary=range(300, 310))) == 3
-    assert run.cached(rank, random_table(2, 2)) == 4
-    assert run.cached(rank, random_table(2, 2, seed=1)) == 5
-    assert run.cached(rank, random_table(2, 2)) == 4  # the same again, another object
+def test_a_role_stands_for_the_models_that_have_it_and_models_for_the_chain_s_too():
+    costs = profiles.declared_cost({**TABLE, "cost": [["models", 8, 10], ["model", 8, 5], ["control", 3, 7]]})
+    rows = [(cost.model, cost.sites, cost.conditionals) for cost in costs]
+    assert rows == [("b", 8, 10), ("c", 8, 10), ("a", 8, 10), ("a", 8, 5), ("d", 3, 7)]
+    [only] = profiles.declared_cost({**TABLE, "models": ["a"], "cost": [["models", 8, 10]]})
+    assert (only.model, only.conditionals) == ("a", 10)
+    assert profiles.work({**TABLE, "cost": [["model", 8, 10], ["control", 3, 7]]}) == 10 * 10 + 7 * 5
 
 
-def test_a_method_of_a_model_counts_by_the_model(root, tiny_folders):
-    run = Run("01_incompatibility", "smoke")  # which ranks replacements by a method of the control
-    methods = [language.load_model(tiny_folders["gpt2"], causal=True).proposals for _ in range(2)]
-    assert run.cached(rank, methods[0]) == run.cached(rank, methods[1]) == 1
+def test_a_table_without_a_cost_or_with_one_of_an_unknown_role_is_refused():
+    with pytest.raises(ValueError, match=r"no cost: add cost = \[\[role, sites, conditionals\], ...\]"):
+        profiles.declared_cost(TABLE)
+    with pytest.raises(ValueError, match="unknown role 'modle'"):
+        profiles.declared_cost({**TABLE, "cost": [["modle", 8, 10]]})
 
 
-def test_a_change_of_the_library_makes_all_results_stale(root):
-    Run("02_bounds", "smoke").cached(add, 1)
-    (root / "glauber_lib" / "exact.py").write_text("# changed")
-    Run("02_bounds", "smoke").cached(add, 1)
-    assert len(CALLS) == 2
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_table_declares_a_cost(profile):
+    for notebook in filter(profiles.is_notebook_name, PROFILES[profile]):
+        costs = profiles.declared_cost(load_profile(profile, notebook))
+        assert all(cost.conditionals > 0 and cost.sites > 1 for cost in costs)
+        assert costs or profiles.is_companion(notebook)
 
 
-def test_the_cache_can_be_switched_off(root, monkeypatch):
+def test_influence_asks_for_what_the_profiles_say(tiny):
+    model, asked = tiny["bert"], []
+    counted = SimpleNamespace(
+        n_tokens=model.n_tokens, scores=lambda x, sites: asked.append(len(sites)) or model.scores(x, sites)
+    )
+    contexts, n, replacements = model.states(TEXTS[:2], n=5), 5, 3
+    measure_influence(counted, contexts, replacement_tokens(counted, contexts, replacements), [1.0])
+    assert sum(asked) == len(contexts) * n * (1 + (n - 1) * (replacements + 1))
+
+
+def test_a_notebook_asks_for_at_most_what_its_table_declares(root, tiny_folders, monkeypatch):
+    notebook = "03_crossover"
+    source = (ROOT / "notebooks" / f"{notebook}.py").read_text().replace('profile = "mini"', 'profile = "smoke"')
+    edit_profiles(root, lambda text: text.replace('"minilm-3l"', f'"{tiny_folders["bert"]}"'))
     monkeypatch.setenv("GLAUBER_CACHE", "off")
-    run = Run("02_bounds", "smoke")
-    run.cached(add, 1)
-    run.cached(add, 1)
-    assert len(CALLS) == 2 and not (root / "build" / "cache").exists()
+    asked, scores = collections.Counter(), MaskedLM.scores
 
+    def counted(self, states, sites, *hidden):
+        asked[self.name] += len(states)
+        return scores(self, states, sites, *hidden)
 
-def test_a_failed_computation_stores_nothing(root):
-    run = Run("02_bounds", "smoke")
-    with pytest.raises(TypeError):
-        run.cached(add, 1, y="2")
-    assert not list(root.glob("build/cache/*"))
-
-
-def test_an_interrupted_run_is_not_stored_as_the_result(root):
-    run = Run("02_bounds", "smoke")
-    whole = run_chains(random_table(2, 2), [[0, 0]], n_steps=5)
-    with pytest.raises(KeyboardInterrupt):
-        run.cached(lambda: dataclasses.replace(whole, complete=False))
-    assert not list(root.glob("build/cache/*"))
-
-
-def interruptible(steps, *, checkpoint=None):
-    """Half the steps at a time, the first half given up."""
-    if checkpoint.exists():
-        return steps, int(checkpoint.read_text())
-    checkpoint.write_text(str(steps // 2))
-    raise KeyboardInterrupt
-
-
-def test_a_computation_that_can_be_resumed_is_given_a_file_in_the_cache(root):
-    run = Run("02_bounds", "smoke")
-    with pytest.raises(KeyboardInterrupt):
-        run.cached(interruptible, 10)
-    [file] = root.glob("build/cache/*")
-    assert run.cached(interruptible, 10) == (10, 5)
-    assert [path.suffix for path in root.glob("build/cache/*")] == [".joblib"]  # the result is kept, and that is all
-    with pytest.raises(KeyboardInterrupt):
-        run.cached(interruptible, 20)  # another file
-    [other] = root.glob("build/cache/*.npz")
-    assert other != file
-
-
-def test_where_a_result_cannot_be_stored_what_was_done_is_not_lost(root, monkeypatch):
-    run, options = Run("02_bounds", "smoke"), {"n_steps": 100, "seed": 1}
-    model = TabularModel(np.random.default_rng(0).normal(size=(2, 3, 3)))
-    monkeypatch.setattr(paper.joblib, "dump", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(OSError, match="No space left"):
-        run.cached(run_chains, model, [[0, 0]], **options)
-    [file] = root.glob("build/cache/*.npz")
-    assert Trace.load(file).n_steps == 100
-
-
-def test_chains_interrupted_in_a_cached_call_go_on_where_they_were(root):
-    class Interrupted(TabularModel):
-        left = 30  # calls until Ctrl-C
-
-        def scores(self, states, sites):
-            Interrupted.left -= 1
-            if Interrupted.left == 0:
-                raise KeyboardInterrupt
-            return super().scores(states, sites)
-
-    table = np.random.default_rng(0).normal(size=(2, 3, 3))
-    run, model, options = Run("02_bounds", "smoke"), Interrupted(table), {"n_steps": 100, "seed": 1}
-    with pytest.raises(KeyboardInterrupt):
-        run.cached(run_chains, model, [[0, 0]], **options)
-    trace = run.cached(run_chains, model, [[0, 0]], **options)
-    whole = run_chains(TabularModel(table), [[0, 0]], **options)
-    assert np.array_equal(trace.step, whole.step) and np.array_equal(trace.new, whole.new)
-    assert trace.model_calls > whole.model_calls / 2 and trace.complete  # the calls of both
-    assert [path.suffix for path in root.glob("build/cache/*")] == [".joblib"]
+    monkeypatch.setattr(MaskedLM, "scores", counted)
+    monkeypatch.setattr(Run, "save_figure", lambda *_: None)  # which takes most of the time
+    exec(compile(source, notebook, "exec"), {"__name__": "__main__"})
+    plt.close("all")
+    declared = collections.Counter()
+    for cost in profiles.declared_cost(load_profile("smoke", notebook)):
+        declared[str(cost.model)] += cost.conditionals
+    assert set(asked) == set(declared)
+    assert all(declared[name] / 20 < asked[name] <= declared[name] for name in asked), (asked, declared)
 
 
 # Claims ------------------------------------------------------------------------------------------------------------
@@ -245,6 +220,29 @@ def test_a_claim_is_recorded_as_json_can_hold_it(root, capsys):
     }  # fmt: skip
     printed = capsys.readouterr().out
     assert "bounds/alpha: 0.5" in printed and "published 0.25" in printed and "does not hold" in printed
+
+
+ESTIMATE = {
+    "value": np.float64(0.5),
+    "interval": (0.25, np.nan),
+    "n": np.int64(8),
+    "unit": "passages",
+    "kind": "censored",
+}
+
+
+def test_an_estimate_brings_its_interval_size_unit_and_kind(root):
+    run = Run("02_bounds", "smoke")
+    run.claim("alpha", "Alpha is small.", SimpleNamespace(**ESTIMATE), verdict=True)
+    (claim,) = json.loads(json.dumps(run.claims))
+    assert claim["measured"] == 0.5 and claim["interval"] == [0.25, None]
+    assert (claim["n"], claim["unit"], claim["kind"]) == (8, "passages", "censored")
+
+
+@pytest.mark.parametrize("more", [{"interval": (0, 1)}, {"n": 3}])
+def test_an_estimate_with_another_interval_or_size_besides_it_is_refused(root, more):
+    with pytest.raises(ValueError, match="got others besides it"):
+        Run("02_bounds", "smoke").claim("alpha", "Alpha.", SimpleNamespace(**ESTIMATE), verdict=True, **more)
 
 
 @pytest.mark.parametrize("fault", [{"kind": "guess"}, {"verdict": "maybe"}, {"verdict": "True"}])
@@ -334,17 +332,17 @@ def finished(root, notebook="02_bounds"):
     run = Run(notebook, "smoke")
     run.save_table(pd.DataFrame({"x": [1]}), f"table_{notebook}")
     run.finish()
-    (root / "build" / "smoke" / f"{notebook}.digest").write_text(paper.inputs_digest(notebook, "smoke"))
+    (root / "build" / "smoke" / f"{notebook}.digest").write_text(runner.inputs_digest(notebook, "smoke"))
     return run
 
 
 def test_a_finished_notebook_is_current_until_an_output_is_gone(root):
-    assert not paper.is_current("02_bounds", "smoke")
+    assert not runner.is_current("02_bounds", "smoke")
     run = finished(root)
-    assert paper.is_current("02_bounds", "smoke")
-    assert not paper.is_current("03_crossover", "smoke")
+    assert runner.is_current("02_bounds", "smoke")
+    assert not runner.is_current("03_crossover", "smoke")
     (run.figures / "table_02_bounds.md").unlink()
-    assert not paper.is_current("02_bounds", "smoke")
+    assert not runner.is_current("02_bounds", "smoke")
 
 
 @pytest.mark.parametrize(
@@ -353,6 +351,7 @@ def test_a_finished_notebook_is_current_until_an_output_is_gone(root):
         ("notebooks/02_bounds.py", "\n# another cell\n"),
         ("glauber_lib/exact.py", "\n# another line\n"),
         ("data/passages.jsonl", '{"id": "new", "topic": "food", "text": "another"}\n'),
+        ("data/models/minilm-3l/model.safetensors", "other weights"),
         ("notebooks/profiles.toml", "\n[smoke.02_bounds.extra]\nx = 1\n"),
     ],
 )
@@ -360,25 +359,37 @@ def test_a_notebook_is_not_current_after_a_change_of_its_input(root, path, chang
     finished(root)
     with (root / path).open("a") as file:
         file.write(change)
-    assert not paper.is_current("02_bounds", "smoke")
+    assert not runner.is_current("02_bounds", "smoke")
 
 
-def test_a_notebook_stays_current_when_another_one_changes(root):
+@pytest.mark.parametrize(
+    "path",
+    ["notebooks/03_crossover.py", "glauber_lib/couplings.py", "glauber_lib/new.py", "glauber_lib/paper/check.py"],
+)
+def test_a_notebook_stays_current_after_a_change_of_what_it_does_not_import(root, path):
     finished(root)
-    (root / "notebooks" / "03_crossover.py").write_text("# changed")
-    assert paper.is_current("02_bounds", "smoke")
+    with (root / path).open("a") as file:
+        file.write("\n# changed\n")
+    assert runner.is_current("02_bounds", "smoke")
+
+
+def test_a_notebook_stays_current_when_a_model_comes_that_it_does_not_name(root):
+    finished(root)
+    (root / "data" / "models" / "new").mkdir()
+    (root / "data" / "models" / "new" / "model.safetensors").write_bytes(b"new")
+    assert runner.is_current("02_bounds", "smoke")
 
 
 def test_a_notebook_is_not_current_after_an_upgrade(root, monkeypatch):
     finished(root)
-    monkeypatch.setattr(paper, "versions", lambda: {"torch": "3.0"})
-    assert not paper.is_current("02_bounds", "smoke")
+    monkeypatch.setattr(keys, "versions", lambda: {"torch": "3.0"})
+    assert not runner.is_current("02_bounds", "smoke")
 
 
 @pytest.mark.parametrize("arguments", [["--profile", "mega"], ["--notebook", "05_more"]])
 def test_the_command_refuses_unknown_names_with_status_two(root, arguments, capsys, monkeypatch):
-    monkeypatch.setattr(paper, "run_notebook", lambda *_: pytest.fail("ran a notebook"))
-    assert paper.main(arguments) == 2
+    monkeypatch.setattr(runner, "run_notebook", lambda *_: pytest.fail("ran a notebook"))
+    assert runner.main(arguments) == 2
     assert "choose one of" in capsys.readouterr().err
 
 
@@ -391,16 +402,16 @@ def test_one_failing_notebook_fails_the_command_but_not_the_others(root, monkeyp
             raise papermill.exceptions.PapermillExecutionError(0, 1, "1 / 0", "ZeroDivisionError", "by zero", [])
         return 0.0
 
-    monkeypatch.setattr(paper, "run_notebook", run_notebook)
-    assert paper.main(["--profile", "smoke", "--jobs", "1"]) == 1 and ran == list(paper.NOTEBOOKS)
+    monkeypatch.setattr(runner, "run_notebook", run_notebook)
+    assert runner.main(["--profile", "smoke", "--jobs", "1"]) == 1 and ran == SECTIONS
 
 
 def test_an_interrupted_command_says_so_by_its_status(root, monkeypatch):
     def interrupted(notebook, profile, position):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(paper, "run_notebook", interrupted)
-    assert paper.main(["--profile", "smoke", "--jobs", "1"]) == 130
+    monkeypatch.setattr(runner, "run_notebook", interrupted)
+    assert runner.main(["--profile", "smoke", "--jobs", "1"]) == 130
 
 
 def test_a_second_run_does_nothing_unless_forced(root, monkeypatch):
@@ -411,11 +422,45 @@ def test_a_second_run_does_nothing_unless_forced(root, monkeypatch):
         finished(root, notebook)
         return 0.0
 
-    monkeypatch.setattr(paper, "run_notebook", run_notebook)
-    assert paper.main(["--profile", "smoke", "--jobs", "1"]) == 0 and ran == list(paper.NOTEBOOKS)
-    assert paper.main(["--profile", "smoke", "--jobs", "1"]) == 0 and ran == list(paper.NOTEBOOKS)
-    assert paper.main(["--profile", "smoke", "--notebook", "02_bounds", "--force", "--jobs", "1"]) == 0
-    assert ran == [*paper.NOTEBOOKS, "02_bounds"]
+    monkeypatch.setattr(runner, "run_notebook", run_notebook)
+    assert runner.main(["--profile", "smoke", "--jobs", "1"]) == 0 and ran == SECTIONS
+    assert runner.main(["--profile", "smoke", "--jobs", "1"]) == 0 and ran == SECTIONS
+    assert runner.main(["--profile", "smoke", "--notebook", "02_bounds", "--force", "--jobs", "1"]) == 0
+    assert ran == [*SECTIONS, "02_bounds"]
+
+
+def chosen_by(monkeypatch, *arguments):
+    """The notebooks that the command runs, and its status."""
+    ran = []
+    monkeypatch.setattr(runner, "run_notebook", lambda notebook, *_: ran.append(notebook) or 0.0)
+    return runner.main(["--profile", "smoke", "--jobs", "1", *arguments]), ran
+
+
+def test_companions_run_when_asked_for_and_not_with_the_paper(root, monkeypatch, capsys):
+    assert chosen_by(monkeypatch, "--companions") == (0, [])
+    assert "no companions" in capsys.readouterr().out
+    add_notebook(root, "05_other", "[smoke.05_other]\ncost = []\n")
+    add_notebook(root, "07_more")
+    assert chosen_by(monkeypatch) == (0, SECTIONS)
+    assert chosen_by(monkeypatch, "--companions") == (0, ["05_other"])
+    assert "07_more: skipped, no table [smoke.07_more]" in capsys.readouterr().out
+    assert chosen_by(monkeypatch, "--notebook", "05_other") == (0, ["05_other"])
+    assert chosen_by(monkeypatch, "--notebook", "07_more") == (2, [])
+    assert (
+        "no table [smoke.07_more] with its sizes and its cost in notebooks/profiles.toml: add it"
+        in capsys.readouterr().err
+    )
+
+
+def test_side_by_side_the_notebook_with_most_work_runs_first(root, monkeypatch):
+    add_notebook(root, "05_other", '[smoke.05_other]\ncost = [["model", 8, 1_000_000]]\n')
+    started = []
+    monkeypatch.setattr(runner, "run_notebook", lambda notebook, *_: started.append(notebook) or 0.0)
+    chosen = [*SECTIONS, "05_other"]
+    with joblib.parallel_config(backend="threading"):
+        assert runner.run_notebooks(chosen, "smoke", 2) == 0
+    work = {notebook: profiles.work(load_profile("smoke", notebook)) for notebook in chosen}
+    assert set(started[:2]) == set(sorted(chosen, key=work.__getitem__)[-2:]) == {"05_other", "03_crossover"}
 
 
 HEADER = """# ---
@@ -433,15 +478,15 @@ def test_a_notebook_is_run_with_the_profile_and_a_failing_one_is_an_error(root):
     source = root / "notebooks" / "02_bounds.py"
     cells = HEADER + '# %% tags=["parameters"]\nprofile = "mini"\n\n# %%\nopen("seen.txt", "w").write(profile)\n'
     source.write_text(cells)
-    paper.run_notebook("02_bounds", "smoke")
+    runner.run_notebook("02_bounds", "smoke")
     assert (root / "seen.txt").read_text() == "smoke"
     executed = json.loads((root / "build" / "smoke" / "02_bounds.ipynb").read_text())
     assert not [o for c in executed["cells"] for o in c.get("outputs", []) if o["output_type"] == "error"]
     digest = root / "build" / "smoke" / "02_bounds.digest"
-    assert digest.read_text() == paper.inputs_digest("02_bounds", "smoke")
+    assert digest.read_text() == runner.inputs_digest("02_bounds", "smoke")
     source.write_text(cells + "\n# %%\n1 / 0\n")
     with pytest.raises(papermill.exceptions.PapermillExecutionError, match="ZeroDivisionError"):
-        paper.run_notebook("02_bounds", "smoke")
+        runner.run_notebook("02_bounds", "smoke")
     assert not digest.exists()  # so that the next run starts it again
 
 

@@ -1,0 +1,97 @@
+"""Results that are computed once: kept on disk under a key of all that they depend on."""
+
+import inspect
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from glauber_lib.paper.entries import read_entry, write_entry
+from glauber_lib.paper.keys import result_key
+
+LIMIT = 4_000_000_000  # bytes of all entries; the environment variable GLAUBER_CACHE_BYTES sets another limit
+
+
+def cached(folder: Path, compute: Callable, arguments: Sequence, options: Mapping[str, Any]) -> Any:
+    """``compute(*arguments, **options)``, or its result from the disk.
+
+    The result is stored under its `keys.result_key`. An entry that was cut short or altered is reported and computed
+    anew. A function with an argument `checkpoint` is given a file beside the entry, so that what was interrupted goes
+    on where it was; the file is removed when the result is stored. The environment variable GLAUBER_CACHE=off switches
+    all of this off.
+
+    Parameters
+    ----------
+    folder : Path
+    compute : callable
+        A function of a module, or a bound method of one.
+    arguments, options : sequence, dict
+        Of what `keys.describe` accepts.
+
+    Raises
+    ------
+    TypeError
+        If the function or an argument cannot be part of a key, or the result cannot be stored.
+    KeyboardInterrupt
+        If the result is incomplete: it has an attribute ``complete`` that is False.
+    ValueError
+        If GLAUBER_CACHE_BYTES is no number.
+    """
+    if os.environ.get("GLAUBER_CACHE", "on") == "off":
+        return _whole(compute(*arguments, **options))
+    limit = size_limit()
+    entry = folder / f"{compute.__name__}-{result_key(compute, arguments, options)}.zip"
+    if entry.exists():
+        try:
+            result = read_entry(entry)
+            os.utime(entry)  # used now: what was not used for longest is dropped first
+            return result
+        except Exception as error:  # a damaged file may raise anything
+            warnings.warn(f"cached result {str(entry)!r} cannot be read ({error!r:.80}): computed anew", stacklevel=3)
+    folder.mkdir(parents=True, exist_ok=True)
+    checkpoint = entry.with_suffix(".npz")
+    if "checkpoint" in inspect.signature(compute).parameters:
+        options = {**options, "checkpoint": checkpoint}
+    result = _whole(compute(*arguments, **options))
+    write_entry(entry, result)
+    checkpoint.unlink(missing_ok=True)  # only now: the result is kept
+    drop_least_recently_used(folder, limit, keep=entry)
+    return result
+
+
+def _whole(result):
+    if getattr(result, "complete", True) is False:
+        raise KeyboardInterrupt
+    return result
+
+
+def size_limit() -> int:
+    """Bytes that all entries may have together.
+
+    Raises
+    ------
+    ValueError
+        If GLAUBER_CACHE_BYTES is no finite number.
+    """
+    text = os.environ.get("GLAUBER_CACHE_BYTES", str(LIMIT))
+    try:
+        return int(float(text))
+    except (ValueError, OverflowError):
+        raise ValueError(f"GLAUBER_CACHE_BYTES must be a number of bytes such as 4e9, got {text!r}") from None
+
+
+def drop_least_recently_used(folder: Path, limit: int, *, keep: Path) -> None:
+    """Remove the entries that were not used for longest, until all others have at most `limit` bytes; never `keep`."""
+    used, total = [], 0
+    for path in folder.glob("*.zip"):
+        try:
+            facts = path.stat()
+        except FileNotFoundError:  # dropped by another process
+            continue
+        used.append((facts.st_mtime_ns, facts.st_size, path))
+        total += facts.st_size
+    for _, size, path in sorted(used):
+        if total > limit and path != keep:
+            path.unlink(missing_ok=True)
+            total -= size

@@ -1,0 +1,183 @@
+"""Which notebooks there are, what a profile says for each of them, what they cost, and where their outputs go."""
+
+import os
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]  # of the clone
+FIRST_COMPANION = 5  # notebooks with smaller numbers are the paper's sections
+
+
+# Notebooks ---------------------------------------------------------------------------------------------------------
+
+
+def is_notebook_name(name: str) -> bool:
+    """Whether `name` is that of a notebook: two digits, an underscore and words, such as ``"03_crossover"``."""
+    return re.fullmatch(r"\d\d_\w+", name) is not None
+
+
+def notebooks_folder() -> Path:
+    """The folder of the notebooks and of ``profiles.toml``.
+
+    Raises
+    ------
+    ValueError
+        If there is none, as where the package was installed without its repository.
+    """
+    folder = ROOT / "notebooks"
+    if not folder.is_dir():
+        raise ValueError(
+            f"no folder {str(folder)!r}: a wheel holds no notebooks, run this in a clone of the repository"
+        )
+    return folder
+
+
+def notebooks() -> list[str]:
+    """Names of the notebooks, in order of their numbers: the files ``NN_*.py`` of `notebooks_folder`."""
+    return sorted(path.stem for path in notebooks_folder().glob("*.py") if is_notebook_name(path.stem))
+
+
+def is_companion(notebook: str) -> bool:
+    """Whether a notebook is a companion, numbered 05 or higher, and no section of the paper."""
+    return int(notebook[:2]) >= FIRST_COMPANION
+
+
+def sections() -> list[str]:
+    """The notebooks that are sections of the paper."""
+    return [notebook for notebook in notebooks() if not is_companion(notebook)]
+
+
+def companions() -> list[str]:
+    """The notebooks that are companions."""
+    return [notebook for notebook in notebooks() if is_companion(notebook)]
+
+
+# Profiles ----------------------------------------------------------------------------------------------------------
+
+
+def read_profiles() -> dict:
+    """The tables of ``notebooks/profiles.toml``."""
+    return tomllib.loads((notebooks_folder() / "profiles.toml").read_text(encoding="utf-8"))
+
+
+def sizes_profile(profile: str) -> str:
+    """The profile whose sizes count: `profile`, or the one that GLAUBER_SIZES names."""
+    return os.environ.get("GLAUBER_SIZES") or profile
+
+
+def _check_profile(profile, profiles, where=""):
+    if profile not in profiles:
+        raise ValueError(f"unknown profile {profile!r}{where}, choose one of {sorted(profiles)}")
+
+
+def missing_table(profile: str, notebook: str) -> str | None:
+    """What to add to ``profiles.toml`` before a notebook can run in a profile; None if nothing.
+
+    Raises
+    ------
+    ValueError
+        For an unknown profile.
+    """
+    profiles, sizes = read_profiles(), sizes_profile(profile)
+    _check_profile(profile, profiles)
+    _check_profile(sizes, profiles, " in GLAUBER_SIZES")
+    if notebook in profiles[sizes]:
+        return None
+    return f"no table [{sizes}.{notebook}] with its sizes and its cost in notebooks/profiles.toml"
+
+
+def load_profile(profile: str, notebook: str) -> dict:
+    """Settings of one notebook in one profile: the profile's own plus its table for the notebook.
+
+    The table holds the notebook's sizes and its cost (`declared_cost`). It may also name another value of what the
+    profile says for all notebooks, such as ``model``, ``models`` or ``control``.
+
+    The environment variable GLAUBER_SIZES names another profile to take the notebook's sizes and cost from: with
+    ``GLAUBER_SIZES=smoke`` the models and data of ``paper`` go through everything in minutes. Models are no sizes:
+    those that the other profile's table names are left out.
+
+    Raises
+    ------
+    ValueError
+        For an unknown profile or notebook, or one without a table in the profile.
+    """
+    missing, available, profiles = missing_table(profile, notebook), notebooks(), read_profiles()
+    if notebook not in available:
+        raise ValueError(f"unknown notebook {notebook!r}, choose one of {available}")
+    if missing:
+        raise ValueError(f"notebook {notebook!r} cannot run in the profile {profile!r}: {missing}: add it")
+    common = {key: value for key, value in profiles[profile].items() if not is_notebook_name(key)}
+    table = profiles[sizes_profile(profile)][notebook]
+    sizes = {key: value for key, value in table.items() if key not in common}
+    own = {key: value for key, value in profiles[profile].get(notebook, {}).items() if key in common}
+    return {**common, **sizes, **own}
+
+
+# Costs -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Conditionals, at most, that a notebook asks of a model on states of one length.
+
+    Attributes
+    ----------
+    model : str
+        Name of the model.
+    sites : int
+        Length of the states.
+    conditionals : int
+    """
+
+    model: str
+    sites: int
+    conditionals: int
+
+
+def declared_cost(settings: dict) -> list[Cost]:
+    """What a notebook costs, as its table declares: ``cost = [[role, sites, conditionals], ...]``.
+
+    A role is a key of the settings that names a model. ``"models"`` stands for each of those compared and for the
+    chain's own model, where that is none of them.
+
+    Raises
+    ------
+    ValueError
+        If the settings declare no cost, or for an unknown role.
+    """
+    if "cost" not in settings:
+        raise ValueError("a notebook's table declares no cost: add cost = [[role, sites, conditionals], ...]")
+    costs = []
+    for role, sites, conditionals in settings["cost"]:
+        if role not in settings:
+            raise ValueError(f"cost of an unknown role {role!r}: expected a key of the profile that names a model")
+        named = [*settings["models"], settings["model"]] if role == "models" else [settings[role]]
+        costs += [Cost(name, sites, conditionals) for name in dict.fromkeys(named)]
+    return costs
+
+
+def work(settings: dict) -> int:
+    """Tokens, frames included, that go through the models of a notebook at most: by this notebooks are ordered."""
+    return sum(cost.conditionals * (cost.sites + 2) for cost in declared_cost(settings))
+
+
+# Folders -----------------------------------------------------------------------------------------------------------
+
+
+def build_folder(profile: str) -> Path:
+    """Folder of what a run of `profile` builds; one of its own where the sizes are another profile's."""
+    sizes = sizes_profile(profile)
+    return ROOT / "build" / (profile if sizes == profile else f"{profile}-{sizes}")
+
+
+def figures_folder(profile: str) -> Path:
+    """Folder of figures, tables and ``results.json``."""
+    build = build_folder(profile)
+    return ROOT / "figures" if build.name == "mini" else build / "figures"
+
+
+def cache_folder() -> Path:
+    """Folder of the cached results of all notebooks and profiles."""
+    return ROOT / "build" / "cache"

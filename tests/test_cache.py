@@ -1,0 +1,520 @@
+"""Cached results: what their key depends on, how they are stored without pickle, which are dropped."""
+
+import dataclasses
+import json
+import multiprocessing
+import os
+import shutil
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import random_table
+from hypothesis import example, given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from glauber_lib import chains, exact, incompatibility, language
+from glauber_lib.chains import run_chains
+from glauber_lib.couplings import coalesce
+from glauber_lib.influence import measure_influence, replacement_tokens
+from glauber_lib.models import IsingModel, RestrictedModel, TabularModel
+from glauber_lib.paper import ROOT, cache, keys, profiles
+from glauber_lib.paper.cache import cached
+from glauber_lib.paper.entries import library_class, read_entry, write_entry
+from glauber_lib.traces import Trace
+
+CALLS = []
+
+
+def add(x, y=0, progress=None):
+    CALLS.append((x, y))
+    return x + y
+
+
+def rank(model, seed=0):
+    CALLS.append(model)
+    return len(CALLS)
+
+
+def give(value):
+    """What a result is, whatever it is computed from."""
+    CALLS.append(value)
+    return RESULTS[value]
+
+
+RESULTS = {}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """An empty folder for cached results."""
+    CALLS.clear()
+    for name in ("GLAUBER_CACHE", "GLAUBER_CACHE_BYTES"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def keep(folder):
+    """A function that computes what is not in the cache."""
+    return lambda compute, *arguments, **options: cached(folder, compute, arguments, options)
+
+
+@pytest.fixture
+def library(tmp_path, monkeypatch):
+    """A copy of the library's sources, which count as those of the functions."""
+    shutil.copytree(ROOT / "glauber_lib", tmp_path / "glauber_lib", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(profiles, "ROOT", tmp_path)
+    return tmp_path / "glauber_lib"
+
+
+# What the key depends on -------------------------------------------------------------------------------------------
+
+
+def test_a_result_is_computed_once_and_again_when_an_argument_changes(keep):
+    assert [keep(add, 1, y=2), keep(add, 1, y=2), keep(add, 1, y=3), keep(add, 2, y=2)] == [3, 3, 4, 4]
+    assert CALLS == [(1, 2), (1, 3), (2, 2)]
+    assert keep(add, 1, 2) == keep(add, y=2, x=1) == 3 and len(CALLS) == 3  # by position or by name
+
+
+def test_a_progress_title_does_not_count(keep):
+    keep(add, 1, progress="adding")
+    keep(add, 1, progress="still adding")
+    keep(add, 1)
+    assert len(CALLS) == 1
+
+
+FRAME = pd.DataFrame({"a": [1, 2], "text": ["x", "y"], "state": [(1, 2), (3,)]})
+DIFFERENT = {  # pairs that must not be taken for each other
+    "truth and number": (True, 1),
+    "number and float": (1, 1.0),
+    "zeros": (0.0, -0.0),
+    "string and number": ("1", 1),
+    "list and tuple": ([1, 2], (1, 2)),
+    "tuples": ((1, (2, 3)), ((1, 2), 3)),
+    "mappings": ({"a": 1, "b": 2}, {"b": 2, "a": 1}),  # labels, whose order matters
+    "arrays": (np.arange(3), np.arange(3) + 1),
+    "shapes": (np.zeros((2, 3)), np.zeros((3, 2))),
+    "precisions": (np.zeros(2, np.float32), np.zeros(1, np.float64)),
+    "scalars": (np.float32(1), np.float64(1)),
+    "objects": (np.array([(1, 2), None], object), np.array([(1, 3), None], object)),
+    "series": (pd.Series([1, 1], name="text"), pd.Series([2, 1], name="text")),
+    "names of series": (pd.Series([1], name="a"), pd.Series([1], name="b")),
+    "cells": (FRAME, FRAME.assign(state=[(1, 2), (4,)])),
+    "columns": (FRAME, FRAME.rename(columns={"a": "b"})),
+    "rows": (FRAME, FRAME.iloc[::-1]),
+    "types of columns": (FRAME, FRAME.astype({"a": float})),
+    "paths": (ROOT / "1" / "same.txt", ROOT / "2" / "same.txt"),
+    "rectangles": tuple(incompatibility.Rectangles(*np.full((6, 1), k)) for k in range(2)),
+}
+
+
+@pytest.mark.parametrize("pair", DIFFERENT)
+def test_things_that_differ_are_not_taken_for_each_other(keep, pair):
+    first, second = DIFFERENT[pair]
+    assert keep(rank, first) == 1 and keep(rank, second) == 2 and keep(rank, first) == 1
+
+
+@pytest.mark.parametrize("pair", DIFFERENT)
+def test_the_same_thing_made_again_is_taken_for_it(keep, pair):
+    copy = lambda value: value.copy() if hasattr(value, "copy") else value  # noqa: E731
+    assert keep(rank, DIFFERENT[pair][0]) == keep(rank, copy(DIFFERENT[pair][0])) == 1
+
+
+def test_of_an_array_the_content_counts_and_not_its_place_in_memory(keep):
+    array = np.arange(12.0).reshape(3, 4)
+    assert keep(rank, array) == keep(rank, np.asfortranarray(array)) == keep(rank, np.repeat(array, 2, 0)[::2]) == 1
+
+
+@pytest.mark.parametrize("value", [object(), np.mean, lambda: 1, IsingModel(np.zeros((2, 2))), {1: object()}])
+def test_what_is_no_plain_data_and_has_no_key_is_refused_with_what_to_do(keep, value):
+    with pytest.raises(TypeError, match="give the class a cache_key"):
+        keep(rank, value)
+    assert CALLS == []
+
+
+def test_a_table_of_a_type_that_is_not_described_in_full_is_refused(keep):
+    with pytest.raises(TypeError, match=r"\['category'\]: convert"):
+        keep(rank, pd.DataFrame({"a": pd.Categorical(["x", "y"])}))
+
+
+def test_a_function_that_has_no_source_of_its_own_is_refused(keep):
+    with pytest.raises(TypeError, match="only a function of a module can be cached"):
+        keep(lambda: 1)
+
+
+def test_a_model_counts_by_its_weights_and_vocabulary(keep, tiny_folders):
+    load = lambda **options: language.load_model(tiny_folders["bert"], **options)  # noqa: E731
+    assert keep(rank, load()) == keep(rank, load(batch_tokens=50)) == 1
+    changed = load()
+    changed.network.bert.embeddings.word_embeddings.weight.data[7, 7] += 1e-4
+    assert keep(rank, changed) == 2
+    assert keep(rank, load(vocabulary=range(300, 310))) == 3
+    assert keep(rank, random_table(2, 2)) == 4
+    assert keep(rank, random_table(2, 2, seed=1)) == 5
+    assert keep(rank, random_table(2, 2)) == 4  # the same again, another object
+
+
+def test_a_method_counts_by_its_object_and_its_name(keep, tiny_folders):
+    models = [language.load_model(tiny_folders["gpt2"], causal=True) for _ in range(2)]
+    assert keep(rank, models[0].proposals) == keep(rank, models[1].proposals) == 1
+    assert keep(rank, models[0].scores) == 2
+
+
+def test_a_method_that_is_computed_counts_by_its_object(keep):
+    tables = [random_table(2, 2, seed=seed) for seed in (0, 1, 0)]
+    results = [keep(table.to_arrays)["table"] for table in tables]
+    assert np.array_equal(results[0], results[2]) and not np.array_equal(results[0], results[1])
+
+
+MODEL = random_table(2, 3)
+
+
+def chains_key(model=MODEL):
+    return keys.result_key(run_chains, [model, [[0, 0]]], {"n_steps": 5})
+
+
+@pytest.mark.parametrize("module", ["chains", "draws", "models", "traces"])
+def test_a_change_of_a_function_s_module_or_of_what_that_imports_makes_its_results_stale(library, module):
+    before = chains_key()
+    with (library / f"{module}.py").open("a") as file:
+        file.write("\n# another line\n")
+    assert chains_key() != before
+
+
+@pytest.mark.parametrize("module", ["plotting", "stats", "paper/run", "language", "new"])
+def test_a_change_of_what_a_function_does_not_import_recomputes_nothing(library, module):
+    before = chains_key()
+    with (library / f"{module}.py").open("a") as file:
+        file.write("\n# another line\n")
+    assert chains_key() == before
+
+
+def test_a_change_of_the_class_of_a_model_makes_the_results_of_it_stale(library, tiny):
+    small = RestrictedModel(tiny["bert"], np.arange(4), [0, 1], [5, 6])
+    before = chains_key(tiny["bert"]), chains_key(small), chains_key()
+    with (library / "language.py").open("a") as file:
+        file.write("\n# another line\n")
+    after = chains_key(tiny["bert"]), chains_key(small), chains_key()
+    assert [x == y for x, y in zip(before, after, strict=True)] == [False, False, True]
+
+
+def test_an_import_within_a_function_and_a_relative_one_count_too(library):
+    (library / "room").mkdir()
+    (library / "room" / "__init__.py").write_text("")
+    (library / "room" / "inner.py").write_text("def f():\n    from . import other\n    from ..exact import margin\n")
+    (library / "room" / "other.py").write_text("import glauber_lib.topics\n")
+    found = keys.library_sources("import numpy\nfrom glauber_lib.room.inner import f\n")
+    assert {"glauber_lib.room.inner", "glauber_lib.room.other", "glauber_lib.exact", "glauber_lib.topics"} <= set(found)
+    assert "glauber_lib.plotting" not in found and "glauber_lib.paper" not in found
+
+
+def test_an_upgrade_makes_results_stale(monkeypatch):
+    before = chains_key()
+    monkeypatch.setattr(keys, "versions", lambda: {"torch": "3.0"})
+    assert chains_key() != before
+
+
+# How results are stored --------------------------------------------------------------------------------------------
+
+
+def assert_same(a, b):
+    """Equal in kind, type and every bit."""
+    assert type(a) is type(b)
+    if isinstance(a, np.ndarray):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        if a.dtype.hasobject:
+            assert_same(a.ravel().tolist(), b.ravel().tolist())
+        else:
+            assert a.tobytes() == b.tobytes()
+    elif isinstance(a, pd.DataFrame):
+        assert list(map(str, a.dtypes)) == list(map(str, b.dtypes))
+        for labels in ("index", "columns"):
+            assert_same(getattr(a, labels), getattr(b, labels))
+        for k in range(a.shape[1]):
+            assert_same(a.iloc[:, k].to_numpy(), b.iloc[:, k].to_numpy())
+    elif isinstance(a, pd.Index | pd.Series):
+        assert a.dtype == b.dtype and a.name == b.name
+        assert_same(a.to_numpy(), b.to_numpy())
+    elif isinstance(a, list | tuple):
+        assert len(a) == len(b)
+        for x, y in zip(a, b, strict=True):
+            assert_same(x, y)
+    elif isinstance(a, dict):
+        assert_same(list(a.items()), list(b.items()))
+    elif dataclasses.is_dataclass(a):
+        assert_same({f.name: getattr(a, f.name) for f in dataclasses.fields(a)},
+                    {f.name: getattr(b, f.name) for f in dataclasses.fields(b)})  # fmt: skip
+    elif isinstance(a, TabularModel):
+        assert_same(a.to_arrays(), b.to_arrays())
+    elif isinstance(a, float | np.floating):
+        assert np.asarray(a).tobytes() == np.asarray(b).tobytes()  # also -0.0 and nan
+    else:
+        assert a == b
+
+
+def stored(value, path):
+    """A value after the way to the disk and back."""
+    write_entry(path, value)
+    assert [other.name for other in path.parent.iterdir()] == [path.name]  # nothing partial is left
+    return read_entry(path)
+
+
+numbers = st.floats(allow_nan=True, allow_infinity=True, width=32) | st.integers(-(2**80), 2**80) | st.booleans()
+atoms = st.none() | numbers | st.text(max_size=8)
+arrays = hnp.arrays(
+    st.sampled_from(["f2", "f4", "f8", "i1", "i2", "i8", "u4", "?", "<U3", "c8"]),
+    hnp.array_shapes(min_dims=0, min_side=0),
+)
+columns = [
+    st.lists(st.floats(width=32), min_size=3, max_size=3).map(lambda v: np.array(v, np.float32)),
+    st.lists(st.integers(-100, 100), min_size=3, max_size=3).map(lambda v: np.array(v, np.int16)),
+    st.lists(st.booleans(), min_size=3, max_size=3).map(np.array),
+    st.lists(st.text(max_size=4), min_size=3, max_size=3),
+    st.lists(atoms | st.tuples(atoms, atoms), min_size=3, max_size=3).map(lambda v: pd.Series(v, dtype=object)),
+]
+tables = st.lists(st.one_of(columns), max_size=4).map(lambda v: pd.DataFrame({f"c{k}": x for k, x in enumerate(v)}))
+values = st.recursive(
+    atoms | arrays | tables,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=3) | st.integers() | st.tuples(st.integers()), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(value=values)
+@example(value=[-0.0, float("nan"), float("inf"), -float("inf"), 2**70, np.float32(np.nan), np.int8(3), np.bool_(True)])
+@example(value={"table": {"columns": 1}, ("tuple",): {"tuple": 1}})  # what the tree itself is written with
+@example(value=np.asfortranarray(np.arange(6.0).reshape(2, 3)))
+@example(value=pd.DataFrame({"a": [1.0, -0.0, np.nan]}, index=[5, 3, 3]).rename_axis("k"))
+@example(value=pd.DataFrame({"text": ["x", None], "state": [(1, 2), ()]}).iloc[:0])
+@example(value=pd.DataFrame({0: [1], (1, "a"): [2]}))
+@example(value=pd.DataFrame([[1, 2]], columns=["same", "same"]))
+@example(value=pd.DataFrame(index=range(2, 9, 3)))
+@example(value=pd.Series([1, 2], name="count", index=["a", "b"]))
+@example(value=pd.Series([(1, 2), None], index=pd.Index([(1, 2), (3,)], tupleize_cols=False)))
+def test_a_value_comes_back_with_every_bit_and_type(tmp_path_factory, value):
+    assert_same(value, stored(value, tmp_path_factory.mktemp("entry") / "entry.zip"))
+
+
+def test_what_the_notebooks_cache_comes_back_with_every_bit(tmp_path):
+    model, contexts = random_table(3, 4), np.array([[0, 1, 2], [3, 2, 1]])
+    results = [
+        run_chains(model, contexts, n_steps=20, temperature=[0.5, 1.0]),
+        coalesce(model, contexts[:1], contexts[1:], n_steps=20),
+        measure_influence(model, contexts, replacement_tokens(model, contexts, 2), [0.5, 1.0]),
+        incompatibility.sample_rectangles(model, contexts, 5, top=3),
+        exact.tabulate(model, 3),
+        TabularModel.from_joint(np.arange(8.0).reshape(2, 2, 2)),
+    ]
+    for k, result in enumerate(results):
+        (tmp_path / str(k)).mkdir()
+        assert_same(result, stored(result, tmp_path / str(k) / "entry.zip"))
+    assert np.array_equal(exact.transition_matrix(results[4], 3).todense(), exact.transition_matrix(model, 3).todense())
+
+
+def test_an_entry_holds_no_pickle(tmp_path):
+    write_entry(tmp_path / "entry.zip", [np.arange(3), FRAME, run_chains(MODEL, [[0, 0]], n_steps=5)])
+    with zipfile.ZipFile(tmp_path / "entry.zip") as file:
+        assert {name.rpartition(".")[2] for name in file.namelist()} == {"json", "npy", "parquet", "checksum"}
+        json.loads(file.read("value.json"))
+
+
+@pytest.mark.parametrize(
+    "value", [object(), {1, 2}, pd.DataFrame({"a": pd.Categorical(["x"])}), IsingModel(np.zeros((2, 2))), len]
+)
+def test_a_result_that_cannot_be_stored_is_refused_and_leaves_nothing(tmp_path, value):
+    with pytest.raises(TypeError, match="cannot be cached"):
+        write_entry(tmp_path / "entry.zip", value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_a_class_of_the_library_is_looked_up(tmp_path):
+    assert library_class("glauber_lib.traces.Trace") is Trace
+    for name in ("os.system", "subprocess.Popen", "glauber_lib.chains.Path", "glauber_lib.chains.run_chains", "Trace"):
+        with pytest.raises(ValueError, match="is no class of glauber_lib"):
+            library_class(name)
+
+
+def entry_of(folder):
+    [path] = folder.iterdir()
+    return path
+
+
+def alter_a_file(path):
+    """An entry whose parts are sound, but not those that were written."""
+    with zipfile.ZipFile(path) as file:
+        parts = {name: file.read(name) for name in file.namelist()}
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in parts.items():
+            file.writestr(name, content.replace(b"3", b"4"))
+
+
+DAMAGES = {
+    "empty": lambda path: path.write_bytes(b""),
+    "cut short": lambda path: path.write_bytes(path.read_bytes()[:-30]),
+    "one bit": lambda path: path.write_bytes(bytes([*path.read_bytes()[:45], path.read_bytes()[45] ^ 1,
+                                                    *path.read_bytes()[46:]])),
+    "altered": alter_a_file,
+    "no zip": lambda path: path.write_text("a result"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_entry_is_reported_and_computed_anew(keep, folder, damage):
+    assert keep(add, 1, y=2) == 3
+    path = entry_of(folder)
+    DAMAGES[damage](path)
+    with pytest.warns(UserWarning, match=rf"cached result .*{path.name}' cannot be read .*: computed anew"):
+        assert keep(add, 1, y=2) == 3
+    assert keep(add, 1, y=2) == 3 and len(CALLS) == 2 and entry_of(folder) == path  # sound again, without a warning
+
+
+def write_often(path, value):
+    for _ in range(30):
+        write_entry(path, value)
+
+
+def test_two_processes_may_write_the_same_entry(tmp_path):
+    value, path = np.arange(10_000), tmp_path / "entry.zip"
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=write_often, args=(path, value)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    seen = 0
+    while any(worker.is_alive() for worker in workers):
+        if path.exists():
+            assert np.array_equal(read_entry(path), value)
+            seen += 1
+    for worker in workers:
+        worker.join()
+    assert seen and [worker.exitcode for worker in workers] == [0, 0] and list(tmp_path.iterdir()) == [path]
+
+
+# What is kept and what is dropped ----------------------------------------------------------------------------------
+
+
+def test_the_entries_not_used_for_longest_are_dropped_beyond_the_limit(keep, folder, monkeypatch):
+    for k in range(4):
+        RESULTS[k] = np.random.default_rng(k).integers(256, size=1_000, dtype=np.uint8)
+        keep(give, k)
+        for path in folder.iterdir():  # an hour passes
+            os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns - 3_600_000_000_000))
+    size = max(path.stat().st_size for path in folder.iterdir())
+    keep(give, 0)  # used again, so that 1 is the oldest
+    assert CALLS == [0, 1, 2, 3]
+    RESULTS[4] = RESULTS[0] + 1
+    monkeypatch.setenv("GLAUBER_CACHE_BYTES", str(3 * size))
+    keep(give, 4)
+    assert len(list(folder.iterdir())) == 3
+    for k in (4, 3, 0):
+        keep(give, k)
+    assert len(CALLS) == 5
+    keep(give, 2)
+    assert CALLS[-1] == 2
+
+
+def test_the_newest_entry_stays_though_it_is_beyond_the_limit(keep, folder, monkeypatch):
+    monkeypatch.setenv("GLAUBER_CACHE_BYTES", "1")
+    keep(add, 1)
+    keep(add, 2)
+    keep(add, 2)
+    assert len(CALLS) == 2 and len(list(folder.iterdir())) == 1
+
+
+@pytest.mark.parametrize("text", ["much", "inf"])
+def test_a_limit_that_is_no_number_is_refused(keep, text, monkeypatch):
+    monkeypatch.setenv("GLAUBER_CACHE_BYTES", text)
+    with pytest.raises(ValueError, match=f"must be a number of bytes such as 4e9, got '{text}'"):
+        keep(add, 1)
+    assert CALLS == []
+
+
+def test_the_cache_can_be_switched_off(keep, folder, monkeypatch):
+    monkeypatch.setenv("GLAUBER_CACHE", "off")
+    keep(add, 1)
+    keep(add, 1)
+    assert len(CALLS) == 2 and not folder.exists()
+
+
+def test_a_failed_computation_stores_nothing(keep, folder):
+    with pytest.raises(TypeError):
+        keep(add, 1, y="2")
+    assert not list(folder.iterdir())
+
+
+# What was interrupted ----------------------------------------------------------------------------------------------
+
+
+def half():
+    return dataclasses.replace(run_chains(MODEL, [[0, 0]], n_steps=5), complete=False)
+
+
+def test_an_interrupted_run_is_not_stored_as_the_result(keep, folder):
+    with pytest.raises(KeyboardInterrupt):
+        keep(half)
+    assert not list(folder.iterdir())
+
+
+def frame_with_a_column_complete():
+    return pd.DataFrame({"complete": [False]})
+
+
+def test_a_table_with_a_column_of_that_name_is_a_result(keep):
+    assert not keep(frame_with_a_column_complete).complete.any()
+
+
+def interruptible(steps, *, checkpoint=None):
+    """Half the steps at a time, the first half given up."""
+    if checkpoint.exists():
+        return steps, int(checkpoint.read_text())
+    checkpoint.write_text(str(steps // 2))
+    raise KeyboardInterrupt
+
+
+def test_a_computation_that_can_be_resumed_is_given_a_file_beside_its_entry(keep, folder):
+    with pytest.raises(KeyboardInterrupt):
+        keep(interruptible, 10)
+    file = entry_of(folder)
+    assert keep(interruptible, 10) == (10, 5)
+    assert entry_of(folder) == file.with_suffix(".zip")  # the result is kept, and that is all
+    with pytest.raises(KeyboardInterrupt):
+        keep(interruptible, 20)  # another file
+    [other] = folder.glob("*.npz")
+    assert other != file
+
+
+def test_where_a_result_cannot_be_stored_what_was_done_is_not_lost(keep, folder, monkeypatch):
+    monkeypatch.setattr(cache, "write_entry", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space left"):
+        keep(run_chains, MODEL, [[0, 0]], n_steps=100, seed=1)
+    assert Trace.load(entry_of(folder)).n_steps == 100
+
+
+class Interrupted(TabularModel):
+    """A table that is interrupted once."""
+
+    left = 30  # calls until Ctrl-C
+
+    def scores(self, states, sites, hidden=None):
+        Interrupted.left -= 1
+        if Interrupted.left == 0:
+            raise KeyboardInterrupt
+        return super().scores(states, sites, hidden)
+
+
+def test_chains_interrupted_in_a_cached_call_go_on_where_they_were(keep, folder):
+    table = np.random.default_rng(0).normal(size=(2, 3, 3))
+    model, options = Interrupted(table), {"n_steps": 100, "seed": 1}
+    with pytest.raises(KeyboardInterrupt):
+        keep(chains.run_chains, model, [[0, 0]], **options)
+    trace = keep(chains.run_chains, model, [[0, 0]], **options)
+    whole = run_chains(TabularModel(table), [[0, 0]], **options)
+    assert np.array_equal(trace.step, whole.step) and np.array_equal(trace.new, whole.new)
+    assert trace.model_calls > whole.model_calls / 2 and trace.complete  # the calls of both
+    assert entry_of(folder).suffix == ".zip"
