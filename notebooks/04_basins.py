@@ -33,18 +33,14 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 
 from glauber_lib.chains import run_chains
-from glauber_lib.instruments import (
-    Embedder,
-    cosine_distance,
-    embed_states,
-    load_sentiment,
-    load_topic_scorer,
-    topic_scores,
-)
+from glauber_lib.instruments import Embedder, load_sentiment, load_topic_scorer
 from glauber_lib.margins import log_pseudo_likelihood
 from glauber_lib.paper import Run
+from glauber_lib.permutation import group_difference, label_rises
 from glauber_lib.plotting import COLORS, band, chain_table, matrix, trajectory
-from glauber_lib.stats import above, bootstrap_interval, group_difference, label_rises, median_interval, median_survival
+from glauber_lib.readings import cosine_distance, embed_states, topic_scores
+from glauber_lib.stats import above, bootstrap_interval
+from glauber_lib.survival import median_interval, median_survival
 from glauber_lib.topics import (
     choose_seeds,
     dwell_times,

@@ -41,6 +41,7 @@ LENGTHS = (5, 8, 12, 20, 20, 32, 48, 64, 80)  # tokens of a window, without its 
 CLS, SEP, MASK = 101, 102, 103
 # Steps after which the weights are kept, so that quantities can be followed along training (scripts/along.py).
 SNAPSHOTS = (0, 10, 20, 30, 45, 68, 100, 150, 225, 340, 510, 770, 1150, 1730, 2600, 3900, 5800, 8700, 13_000, 20_000)
+RECORDED = ("batch", "rate", "head_rate", "head_steps", "flat", "masked", "seed")  # arguments kept with the weights
 
 
 class Windows:
@@ -230,7 +231,12 @@ def train(args):
         }
         best = network if losses["model"] <= losses["average"] else average.module
         facts = {"steps": step, "tokens": seen, "held_out_nats": round(min(losses.values()), 4)}
-        save_embedded(best, args.export, facts | ({"init": args.init.name} if args.init else {}))
+        facts |= {name: getattr(args, name) for name in RECORDED}
+        if args.init:
+            start = json.loads((args.init / "training.json").read_text())
+            before = {name: start[name] for name in ("steps", "tokens", "note") if name in start}
+            facts |= {"init": args.init.name, "before": before}
+        save_embedded(best, args.export, facts)
     if world > 1:
         dist.destroy_process_group()
 

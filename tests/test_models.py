@@ -29,8 +29,9 @@ from glauber_lib.embedded import (
     save_embedded,
     stored_weights,
 )
-from glauber_lib.language import CausalLM, MaskedLM, load_model, n_positions
+from glauber_lib.language import CausalLM, MaskedLM, load_model
 from glauber_lib.models import IsingModel, TabularModel, all_states
+from glauber_lib.networks import n_positions
 
 # Pinned answers of the final embedded weights: name -> (best token at the site, its log-probability), for the causal
 # model given what stands to the left.

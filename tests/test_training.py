@@ -2,31 +2,35 @@
 
 import argparse
 import hashlib
-import importlib.util
+import importlib
 import json
 import sys
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import transformers
 from conftest import TEXTS
+from safetensors.torch import load_file, save_file
 
-from glauber_lib.embedded import load_embedded, package_tokenizer
-from glauber_lib.paper import ROOT
+from glauber_lib.embedded import DATA, load_embedded, package_tokenizer
+from glauber_lib.incompatibility import measure_rectangles
+from glauber_lib.influence import measure_influence
+from glauber_lib.language import MaskedLM
+from glauber_lib.margins import log_pseudo_likelihood
+from glauber_lib.paper import ROOT, load_passages
 
 
 def script(name):
-    """A script of the repository as a module."""
-    spec = importlib.util.spec_from_file_location(f"script_{name}", ROOT / "scripts" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    """A script of the repository as a module; it finds the scripts beside it, as when it is run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "scripts"))
+        return importlib.import_module(name)
 
 
-pack, train = script("pack"), script("train")
+pack, train, evaluate, along = (script(name) for name in ("pack", "train", "evaluate", "along"))
 
 
 # Packing -----------------------------------------------------------------------------------------------------------
@@ -54,14 +58,18 @@ def corpus(tmp_path_factory):
     return folder, held
 
 
-@pytest.fixture(scope="module")
-def packed(corpus, tmp_path_factory):
+def packed_by(base, corpus, folder):
     """What the packing script writes for the corpus."""
-    path = tmp_path_factory.mktemp("packed") / "tokens.npz"
+    path = folder / "tokens.npz"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["pack.py", "--corpus", str(corpus[0]), "--out", str(path)])
+        patch.setattr(sys, "argv", ["pack.py", "--corpus", str(corpus[0]), "--out", str(path), "--base", base])
         pack.main()
     return path
+
+
+@pytest.fixture(scope="module")
+def packed(corpus, tmp_path_factory):
+    return packed_by("minilm", corpus, tmp_path_factory.mktemp("packed"))
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +78,22 @@ def arrays(packed):
         return dict(file)
 
 
-def test_the_packed_tokens_are_those_of_the_distinct_paragraphs(arrays, corpus):
-    tokenizer = package_tokenizer()
+@pytest.mark.parametrize("base", ["minilm", "distilbert"])
+def test_the_packed_tokens_are_those_of_the_distinct_paragraphs(corpus, tmp_path, base):
+    tokenizer = package_tokenizer(base)
     ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in TEXTS[:30]]
-    np.testing.assert_array_equal(arrays["tokens"], np.concatenate(ids))
-    np.testing.assert_array_equal(arrays["held_out"], tokenizer(corpus[1], add_special_tokens=False)["input_ids"])
+    with np.load(packed_by(base, corpus, tmp_path)) as arrays:
+        np.testing.assert_array_equal(arrays["tokens"], np.concatenate(ids))
+        np.testing.assert_array_equal(arrays["held_out"], tokenizer(corpus[1], add_special_tokens=False)["input_ids"])
+    a_capital = any(word != word.lower() for word in tokenizer.convert_ids_to_tokens(ids[0]))
+    assert a_capital == (base == "distilbert")
+
+
+@pytest.mark.parametrize("base", ["minilm", "distilbert"])
+def test_the_frame_and_the_mask_of_a_batch_are_those_of_the_tokenizer(base):
+    tokenizer = package_tokenizer(base)
+    frame = (tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.mask_token_id)
+    assert frame == (train.CLS, train.SEP, train.MASK)
 
 
 def test_windows_begin_at_paragraphs_or_after_a_sentence(arrays):
@@ -151,28 +170,53 @@ def test_a_masked_batch_asks_for_the_hidden_tokens_and_a_causal_one_for_the_next
     assert (ids.gather(1, sites + 1) == answers).all() and (ids != train.MASK).all()
 
 
-def test_the_schedule_warms_up_stays_and_falls_to_zero():
-    factors, shares = zip(*(train.schedule(k, 10_000) for k in (0, 149, 5_000, 6_999, 8_500, 9_999)), strict=True)
-    np.testing.assert_allclose(factors, [1 / 150, 1, 1, 1, 0.5, 1 / 3_000], rtol=1e-6)
-    np.testing.assert_allclose(shares, [0.25, 0.25, 0.25, 0.25, 0.125, 0])
+@pytest.mark.parametrize(("flat", "masked"), [(0.7, 0.25), (0.4, 0.2)])
+def test_the_schedule_warms_up_stays_and_falls_to_zero(flat, masked):
+    end = round(10_000 * flat)
+    half = (10_000 + end) // 2
+    steps = (0, 149, end // 2, end - 1, half, 9_999)
+    factors, shares = zip(*(train.schedule(k, 10_000, flat, masked) for k in steps), strict=True)
+    np.testing.assert_allclose(factors, [1 / 150, 1, 1, 1, 0.5, 1 / (10_000 - end)], rtol=1e-6)
+    np.testing.assert_allclose(shares, [masked, masked, masked, masked, masked / 2, 0])
 
 
 # Training ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_resumed_training_gives_the_weights_of_an_uninterrupted_one_and_its_export_loads(
-    packed, tmp_path, monkeypatch
-):
-    def options(folder):
-        return argparse.Namespace(
-            model="minilm-3l", tokens=packed, work=tmp_path / folder, export=tmp_path / folder / "models" / "minilm-3l",
-            init=None, steps=6, batch=64, rate=3e-4, head_rate=2e-3, every=3, seed=0,
-        )  # fmt: skip
+def options(packed, folder, **changes):
+    """Arguments of the training script for six small steps."""
+    given = dict(
+        model="minilm-3l", tokens=packed, work=folder, export=folder / "models" / "minilm-3l", init=None, steps=6,
+        batch=64, rate=3e-4, head_rate=2e-3, head_steps=0, flat=0.7, masked=0.25, every=3, seed=0,
+    )  # fmt: skip
+    return argparse.Namespace(**given | changes)
 
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(train, "held_out_loss", partial(train.held_out_loss, batches=1))
-    train.train(options("whole"))
 
+@pytest.fixture(scope="module", autouse=True)
+def small():
+    """Trained on the CPU, and one batch of held-out windows alone."""
+    loss = train.held_out_loss
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: False)
+        patch.setattr(train, "held_out_loss", lambda *arguments, batches=1: loss(*arguments, batches=1))
+        patch.setattr(train, "SNAPSHOTS", (0, 2, 4))
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(packed, tmp_path_factory):
+    """The folder of an uninterrupted training, two steps of the head alone first."""
+    folder = tmp_path_factory.mktemp("whole")
+    train.train(options(packed, folder, head_steps=2))
+    return folder
+
+
+def snapshots(folder):
+    """The weights that a training kept, by step."""
+    return {int(path.stem): load_file(path) for path in (folder / "minilm-3l").glob("*.safetensors")}
+
+
+def test_a_resumed_training_gives_the_weights_of_an_uninterrupted_one(packed, whole, tmp_path, monkeypatch):
     batch, calls = train.batch, []
 
     def interrupted(*arguments):
@@ -183,27 +227,147 @@ def test_a_resumed_training_gives_the_weights_of_an_uninterrupted_one_and_its_ex
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(train, "batch", interrupted)
-        train.train(options("parts"))
-    checkpoint = torch.load(tmp_path / "parts" / "minilm-3l.pt", weights_only=True)
-    assert checkpoint["step"] == 3 and not (tmp_path / "parts" / "models").exists()
-    train.train(options("parts"))
+        train.train(options(packed, tmp_path, head_steps=2))
+    checkpoint = torch.load(tmp_path / "minilm-3l.pt", weights_only=True)
+    assert checkpoint["step"] == 3 and not (tmp_path / "models").exists()
+    train.train(options(packed, tmp_path, head_steps=2))
 
-    whole, parts = (torch.load(tmp_path / name / "minilm-3l.pt", weights_only=True) for name in ("whole", "parts"))
-    assert whole["step"] == parts["step"] == 6 and whole["tokens"] == parts["tokens"]
+    once, parts = (torch.load(folder / "minilm-3l.pt", weights_only=True) for folder in (whole, tmp_path))
+    assert once["step"] == parts["step"] == 6 and once["tokens"] == parts["tokens"]
     for kind in ("model", "average"):
-        for name, weight in whole[kind].items():
+        for name, weight in once[kind].items():
             assert torch.equal(weight, parts[kind][name]), name
     key = "bert.encoder.layer.0.attention.self.query.weight"
-    assert not torch.equal(checkpoint["model"][key], whole["model"][key])  # it did learn something in between
+    assert not torch.equal(checkpoint["model"][key], once["model"][key])  # it did learn something in between
 
-    network = load_embedded("minilm-3l", tmp_path / "parts" / "models")
-    exported = network.state_dict()
-    candidates = [whole["model"], {k.removeprefix("module."): v for k, v in whole["average"].items()}]
-    assert any(torch.equal(exported[key], weights[key].half().float()) for weights in candidates)
-    deeper = options("deeper")
-    deeper.model, deeper.init = "minilm-6l", tmp_path / "parts" / "models" / "minilm-3l"
+
+def test_an_export_holds_the_trained_weights_within_half_a_step_of_their_rows(whole):
+    exported = load_embedded("minilm-3l", whole / "models").state_dict()
+    stored = load_file(whole / "models" / "minilm-3l" / "model.safetensors")
+    trained = torch.load(whole / "minilm-3l.pt", weights_only=True)
+    average = {k.removeprefix("module."): v for k, v in trained["average"].items()}
+    key = "bert.encoder.layer.0.attention.self.query.weight"
+    assert stored[key].dtype == torch.int8 and not any("word_embeddings" in name for name in stored)
+    best = min((trained["model"], average), key=lambda weights: (weights[key] - exported[key]).abs().max())
+    for name, scale in ((k.removesuffix(".scale"), v) for k, v in stored.items() if k.endswith(".scale")):
+        assert ((exported[name] - best[name]).abs() <= 0.501 * scale).all(), name
+    name = "cls.predictions.transform.dense.bias"
+    assert torch.equal(exported[name], best[name])
+
+
+def test_what_a_training_was_done_with_is_recorded(packed, whole, tmp_path):
+    facts = json.loads((whole / "models" / "minilm-3l" / "training.json").read_text())
+    assert facts["steps"] == 6 and facts["tokens"] == 6 * 64 and 0 < facts["held_out_nats"] < 12
+    assert (facts["rate"], facts["head_rate"], facts["head_steps"], facts["batch"]) == (3e-4, 2e-3, 2, 64)
+    assert "init" not in facts
+    onward = options(packed, tmp_path, init=whole / "models" / "minilm-3l", steps=1, every=1)
+    train.train(onward)
+    facts = json.loads((onward.export / "training.json").read_text())
+    assert facts["init"] == "minilm-3l" and facts["before"] == {"steps": 6, "tokens": 384}
+
+
+def test_three_layers_are_no_start_for_six(packed, whole, tmp_path):
+    deeper = options(packed, tmp_path, model="minilm-6l", init=whole / "models" / "minilm-3l")
     with pytest.raises(ValueError, match=r"lacks weights of minilm-6l: .*encoder\.layer\.3\."):
-        train.train(deeper)  # three layers are no start for six
+        train.train(deeper)
 
-    facts = json.loads((tmp_path / "parts" / "models" / "minilm-3l" / "training.json").read_text())
-    assert facts["steps"] == 6 and 0 < facts["held_out_nats"] < 12
+
+def test_the_head_alone_is_trained_at_first(whole):
+    kept = snapshots(whole)
+    assert sorted(kept) == [0, 2, 4, 6]
+    moved = lambda step: {name for name, w in kept[step].items() if not torch.equal(w, kept[0][name])}  # noqa: E731
+    assert moved(2) and all(name.startswith("cls.") for name in moved(2))
+    assert {name for name, w in kept[0].items() if w.ndim == 2} <= moved(4)  # a vector may move less than float16 shows
+
+
+# Measuring along a training, and the card --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def log(packed, whole, tmp_path_factory):
+    """What the script for measuring along a training writes of two snapshots, then of the two that come later."""
+    folder = tmp_path_factory.mktemp("log")
+    out, early = folder / "training.jsonl", folder / "early"
+    early.mkdir()
+    for name in ("000000", "000004"):
+        (early / f"{name}.safetensors").symlink_to(whole / "minilm-3l" / f"{name}.safetensors")
+    counts = {"--rectangles": 6, "--contexts": 2, "--texts": 3, "--batches": 1, "--batch": 64, "--before": 1000}
+    rest = ["--tokens", str(packed), "--out", str(out), *(str(part) for pair in counts.items() for part in pair)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(along, "load_passages", lambda: load_passages().head(4))
+        written = []
+        for snapshots_at in (early, whole / "minilm-3l"):
+            patch.setattr(sys, "argv", ["along.py", "minilm-3l", str(snapshots_at), *rest])
+            along.main()
+            written.append(out.read_text().splitlines())
+    return out, written
+
+
+def test_each_snapshot_is_measured_once(log):
+    first, second = log[1]
+    assert second[: len(first)] == first
+    lines = [json.loads(line) for line in second]
+    assert [line["step"] for line in lines] == [0, 4, 2, 6]
+    assert [line["tokens"] for line in lines] == [1000, 1256, 1128, 1384]
+    assert {line["reference"] for line in lines} == {"minilm-3l at step 4"}  # the last that there was at first
+
+
+def test_a_line_of_the_log_holds_every_value_of_its_snapshot(log, whole, packed):
+    questions = along.Questions.load(log[0].with_suffix(".npz"))
+    line = json.loads(log[1][1][-1])  # step 6
+    model = MaskedLM(
+        load_embedded("minilm-3l", whole / "models"), package_tokenizer("minilm"), name="minilm-3l", device="cpu"
+    )
+    along.load_snapshot(model, whole / "minilm-3l" / "000006.safetensors")
+    np.testing.assert_allclose(line["delta"], measure_rectangles(model, questions.rectangles).delta, atol=1e-3)
+    influence = measure_influence(model, questions.contexts, questions.replacements[..., None], [1.0])
+    np.testing.assert_allclose(line["row_sums"], influence.by_context[:, 0].sum(2), atol=1e-3)
+    np.testing.assert_allclose(line["pseudo_log_likelihood"], log_pseudo_likelihood(model, questions.texts), atol=0.01)
+    assert [len(line[name]) for name in ("delta", "row_sums", "pseudo_log_likelihood")] == [6, 2, 3]
+    assert line["passages_sites"] == 8 and 0 < line["passages_error"] < 5
+    earlier = json.loads(log[1][1][0])
+    assert line["delta"] != earlier["delta"] and line["passages"] != earlier["passages"]
+
+
+def test_a_snapshot_of_another_model_is_refused(whole, tmp_path):
+    save_file({"x": torch.zeros(1)}, tmp_path / "000000.safetensors")
+    network = load_embedded("minilm-3l", whole / "models")
+    model = MaskedLM(network, package_tokenizer("minilm"), name="minilm-3l", device="cpu")
+    with pytest.raises(ValueError, match="is no snapshot of minilm-3l"):
+        along.load_snapshot(model, tmp_path / "000000.safetensors")
+
+
+def test_the_card_says_what_was_measured_and_shows_the_curve(log, whole, packed, monkeypatch):
+    here = whole / "models" / "minilm-3l"
+    for suffix in (".jsonl", ".npz"):
+        (here / f"training{suffix}").write_bytes(log[0].with_suffix(suffix).read_bytes())
+    monkeypatch.setattr(evaluate, "load_passages", lambda: load_passages().iloc[28:32].reset_index(drop=True))
+    monkeypatch.setattr(evaluate, "samples", partial(evaluate.samples, passage=2, n_steps=3))
+    monkeypatch.setattr(
+        sys, "argv",
+        ["evaluate.py", "minilm-3l", "--tokens", str(packed), "--folder", str(whole / "models"), "--stride", "20"],
+    )  # fmt: skip
+    evaluate.main()
+    card, facts = (here / "README.md").read_text(), json.loads((here / "training.json").read_text())
+    assert f"cross-entropy {facts['passages_nats']:.2f} nats" in card
+    low, high = facts["passages_nats_interval"]
+    assert low < facts["passages_nats"] < high
+    assert facts["beside"] == "minilm-6l" and facts["difference_per_word"] > 0  # six steps are not much
+    assert "0.002 for the head" in card and "first 2 steps" in card and "int8 with a scale for each row" in card
+    assert "4 snapshots, steps 0 to 6" in card and "minilm-3l at step 4" in card
+    assert (here / "training.png").stat().st_size > 20_000
+    assert "τ = 0.2" in card and "| minilm-6l" in card and "| gcide" in card
+
+
+def test_nats_per_word_are_those_per_token_times_the_tokens_of_a_word():
+    passages = pd.DataFrame({"text": ["a b c d", "a b"]})
+    frame = pd.DataFrame({"passage": [0, 0, 1], "tokens": [6, 6, 2], "log_prob": [-1.0, -3.0, -5.0]})
+    np.testing.assert_allclose(evaluate.nats_per_word(frame, passages), [2.0 * 6 / 4, 5.0])
+
+
+@pytest.mark.parametrize("name", ["minilm-6l", "minilm-3l", "gpt-mini"])
+def test_the_recipe_of_a_model_that_has_no_record_can_still_be_written(name):
+    folder = DATA / "models" / name
+    text = evaluate.recipe(name, json.loads((folder / "training.json").read_text()), folder)
+    assert "0.0003 for the encoder" in text and "{" not in text
+    assert ("first layers of" in text) == (name != "minilm-6l")
