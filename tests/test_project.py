@@ -1,16 +1,20 @@
 """The project's own promises: data, notebooks, environments, no traces of one machine."""
 
+import os
 import re
+import shutil
 import subprocess
+import sys
 import tomllib
 from collections import Counter
+from importlib.util import find_spec
 from itertools import chain
 
 import jupytext
 import pytest
 import yaml
 
-from glauber_lib.embedded import PACKAGES, package_tokenizer
+from glauber_lib.embedded import DATA, PACKAGES, package_tokenizer
 from glauber_lib.instruments import TOPICS
 from glauber_lib.paper import ROOT, load_passages
 from glauber_lib.paper.profiles import notebooks
@@ -153,3 +157,77 @@ def test_the_library_prints_only_where_it_says_so_and_never_imports_a_notebook()
         assert "import notebooks" not in text and "from notebooks" not in text
         says_so = path.parent.name == "paper" and path.stem in ("run", "runner", "check")
         assert says_so or not re.search(r"^\s*print\(", text, re.MULTILINE), path.name
+
+
+# The wheel ---------------------------------------------------------------------------------------------------------
+
+PLAIN = """
+import glauber_lib, numpy
+from glauber_lib.chains import run_chains
+from glauber_lib.models import IsingModel
+print(glauber_lib.__file__)
+print(run_chains(IsingModel(numpy.zeros((3, 3))), [[0, 1, 0]], n_steps=50).final.shape)
+from glauber_lib.language import load_model
+from glauber_lib.paper import load_passages
+for load in (lambda: load_model("minilm-3l"), load_passages):
+    try:
+        print(type(load()).__name__)
+    except ValueError as error:
+        print(error)
+"""
+WITH_DATA = """
+from glauber_lib.chains import run_chains
+from glauber_lib.language import load_model
+from glauber_lib.paper import load_passages
+model = load_model("minilm-3l")
+trace = run_chains(model, model.states(load_passages().text[:1], n=5), n_steps=3)
+print(trace.final.shape)
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder into which a wheel of the package is installed, without the packages it needs."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    if subprocess.run([*pip, "--version"], capture_output=True).returncode or not find_spec("setuptools"):
+        pytest.skip("pip or setuptools is not installed")
+    folder = tmp_path_factory.mktemp("wheel")
+    source, site = folder / "source", folder / "site"
+    shutil.copytree(ROOT / "glauber_lib", source / "glauber_lib", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    offline = ["--no-deps", "--no-index"]
+    subprocess.run([*pip, "wheel", str(source), "--no-build-isolation", *offline, "-w", str(folder)], check=True)
+    [wheel] = folder.glob("*.whl")
+    subprocess.run([*pip, "install", str(wheel), *offline, "--target", str(site)], check=True)
+    return site
+
+
+def python(installed, folder, *arguments, **variables):
+    """What a fresh interpreter answers in another folder, the installed package before all others."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("GLAUBER_")}
+    ours |= {"PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1", **variables}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=folder, env=ours, capture_output=True, text=True, check=False)
+
+
+def test_a_wheel_runs_a_chain_and_says_where_the_data_are(installed, tmp_path):
+    answer = python(installed, tmp_path, "-c", PLAIN)
+    assert answer.returncode == 0, answer.stderr
+    place, shape, model, passages = answer.stdout.splitlines()
+    assert place == str(installed / "glauber_lib" / "__init__.py") and shape == "(1, 3)"
+    assert "no weights of the embedded model 'minilm-3l'" in model and "set GLAUBER_DATA to the folder data" in model
+    assert "no file of passages" in passages and "set GLAUBER_DATA to the folder data" in passages
+
+
+def test_a_wheel_with_the_data_of_a_clone_runs_an_embedded_model(installed, tmp_path, embedded):
+    embedded("minilm-3l")  # skips where the weights are not there
+    answer = python(installed, tmp_path, "-c", WITH_DATA, GLAUBER_DATA=str(DATA))
+    assert answer.returncode == 0 and answer.stdout.splitlines()[-1] == "(1, 5)", answer.stderr
+
+
+@pytest.mark.parametrize("command", ["glauber_lib.paper", "glauber_lib.paper.check"])
+def test_a_wheel_says_that_it_holds_no_notebooks(installed, tmp_path, command):
+    answer = python(installed, tmp_path, "-m", command)
+    assert answer.returncode == 2 and answer.stderr.endswith("run this in a clone of the repository\n")
+    assert answer.stderr.count("\n") == 1 and not list(tmp_path.iterdir())
