@@ -116,10 +116,10 @@ def test_the_published_sentiment_is_the_classifier_s_and_another_classifier_is_r
 
 def test_a_dataset_gives_a_fixed_sample_of_its_distinct_passages(mirror):
     folder = mirror / "microsoft" / "ms_marco"
-    frame = load_passages(folder, count=50, seed=3)
+    frame = load_passages(folder, n_passages=50, seed=3)
     assert len(frame) == 50 and frame.id.is_unique and frame.text.is_unique and set(frame.text) <= set(TEXTS)
-    assert frame.equals(load_passages(folder, count=50, seed=3))
-    assert not frame.equals(load_passages(folder, count=50, seed=4))
+    assert frame.equals(load_passages(folder, n_passages=50, seed=3))
+    assert not frame.equals(load_passages(folder, n_passages=50, seed=4))
     assert len(load_passages(folder)) == len(TEXTS)  # the short ones are left out
 
 

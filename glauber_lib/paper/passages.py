@@ -8,7 +8,7 @@ from glauber_lib import embedded, hub
 
 
 def load_passages(
-    source: str | Path = "passages", *, count: int = 2_000, seed: int = 0, revision: str | None = None
+    source: str | Path = "passages", *, n_passages: int = 2_000, seed: int = 0, revision: str | None = None
 ) -> pd.DataFrame:
     """Passages to start from, as DataFrame with columns ``id`` and ``text``, and ``topic`` where it is known.
 
@@ -17,7 +17,7 @@ def load_passages(
     source : str or Path
         ``"passages"`` for the ones of this package; a ``.jsonl`` file with the columns above, or a ``.txt`` file with
         one passage a line; otherwise a dataset in the form of MS MARCO v2.1, by its name on the hub or its folder.
-    count : int
+    n_passages : int
         Of a dataset a random sample of this size is taken, from its passages of 40 to 90 words.
     seed : int
         Of the sample: the same passages each time.
@@ -38,10 +38,10 @@ def load_passages(
             return pd.read_json(path, lines=True)
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
         return pd.DataFrame({"id": [f"{path.stem}-{k}" for k in range(len(lines))], "text": lines})
-    return _marco_passages(hub.mirrored(str(source)), count, seed, revision)
+    return _marco_passages(hub.mirrored(str(source)), n_passages, seed, revision)
 
 
-def _marco_passages(name, count, seed, revision):
+def _marco_passages(name, n_passages, seed, revision):
     """A fixed sample of the distinct passages of MS MARCO's validation split."""
     import datasets  # seconds to import, for this alone
 
@@ -58,5 +58,5 @@ def _marco_passages(name, count, seed, revision):
     texts = texts.loc[texts.str.split().str.len().between(40, 90)]
     if texts.empty:
         raise ValueError(f"dataset {name!r} has no passage of 40 to 90 words")
-    texts = texts.sample(min(count, len(texts)), random_state=seed)
+    texts = texts.sample(min(n_passages, len(texts)), random_state=seed)
     return pd.DataFrame({"id": [f"marco-{k}" for k in texts.index], "text": texts.to_numpy()})

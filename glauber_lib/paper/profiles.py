@@ -15,7 +15,7 @@ FIRST_COMPANION = 5  # notebooks with smaller numbers are the paper's sections
 
 def is_notebook_name(name: str) -> bool:
     """Whether `name` is that of a notebook: two digits, an underscore and words, such as ``"03_crossover"``."""
-    return re.fullmatch(r"\d\d_\w+", name) is not None
+    return re.fullmatch(r"\d\d_[\w-]+", name) is not None
 
 
 def notebooks_folder() -> Path:
