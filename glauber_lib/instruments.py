@@ -22,12 +22,7 @@ from glauber_lib.checksums import configuration_checksum, describe_tokenizer, we
 from glauber_lib.embedded import package_folder
 from glauber_lib.hub import fetch_folder, first_line, mirrored
 from glauber_lib.language import load_checkpoint
-from glauber_lib.readings import (  # the last three until notebook 04 imports them from there
-    TextScorer,
-    cosine_distance,  # noqa: F401
-    embed_states,  # noqa: F401
-    topic_scores,  # noqa: F401
-)
+from glauber_lib.readings import TextScorer
 
 # What the zero-shot scorer compares a text with, one or more descriptions per label.
 TOPICS = {

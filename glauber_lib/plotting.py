@@ -124,35 +124,3 @@ def moves_as_html(table: pd.DataFrame) -> str:
         lines.append(f"<tr><td>{row['step']}</td><td>{row['held']}</td><td>{' '.join(words)}</td></tr>")
     head = "<tr><th>step</th><th>steps held</th><th>text, the token that changed marked (hover: what it was)</th></tr>"
     return f'<table class="glauber-chain">{head}{"".join(lines)}</table>'
-
-
-# Until notebooks 01 and 04 call the functions above ------------------------------------------------------------------
-
-
-def band(axis, x, samples, *, label=None, color=None):
-    """Mean over the rows of ``samples`` [R, K] against ``x`` [K], with the 95% band of the mean, cut at 0 and 1."""
-    mean = samples.mean(0)
-    half = 1.96 * samples.std(0, ddof=1) / np.sqrt(len(samples))
-    (line,) = axis.plot(x, mean, label=label, color=color)
-    axis.fill_between(
-        x, np.maximum(mean - half, 0), np.minimum(mean + half, 1), color=line.get_color(), alpha=0.2, linewidth=0
-    )
-    return line
-
-
-def binned_means(axis, x, y, *, bins=6):
-    """Means of `y` in `bins` groups of equal size along `x`, with 95% bars of the mean."""
-    order = np.argsort(np.asarray(x))
-    groups = np.array_split(order, bins)
-    x, y = np.asarray(x), np.asarray(y)
-    centers, means = [x[g].mean() for g in groups], [y[g].mean() for g in groups]
-    bars = [1.96 * y[g].std(ddof=1) / np.sqrt(len(g)) for g in groups]
-    axis.errorbar(centers, means, yerr=bars, fmt="o-", color="black", markersize=4, linewidth=1, capsize=2,
-                  label="mean of equal groups, 95%")  # fmt: skip
-
-
-def chain_table(model, trace, row, moves):
-    """See `moves_as_html`."""
-    from glauber_lib.readings import moves_in_words
-
-    return moves_as_html(moves_in_words(model, trace, row, moves))

@@ -286,16 +286,3 @@ def convergence(draws: ArrayLike) -> dict[str, float]:
 def true_runs(flags: ArrayLike) -> np.ndarray:
     """First and past-the-last index of every maximal run of true flags, int64[K, 2]."""
     return np.flatnonzero(np.diff(np.concatenate([[0], np.asarray(flags, int), [0]]))).reshape(-1, 2)
-
-
-def __getattr__(name):
-    """Names that moved to `survival` and `permutation`; to be deleted once notebook 04 imports them from there."""
-    if name in ("median_interval", "median_survival"):
-        from glauber_lib import survival
-
-        return getattr(survival, name)
-    if name in ("group_difference", "label_rises"):
-        from glauber_lib import permutation
-
-        return getattr(permutation, name)
-    raise AttributeError(name)

@@ -44,8 +44,8 @@ from glauber_lib.incompatibility import (
 )
 from glauber_lib.language import CausalLM
 from glauber_lib.paper import Run
-from glauber_lib.plotting import COLORS, binned_means, plain_ticks, reference_line, value_ticks
-from glauber_lib.stats import above, binned_intervals, bootstrap_interval, rank_correlation
+from glauber_lib.plotting import COLORS, interval_bars, plain_ticks, reference_line, value_ticks
+from glauber_lib.stats import above, below, binned_intervals, bootstrap_interval, rank_correlation
 
 run = Run("01_incompatibility", profile)
 names = list(dict.fromkeys([*run["models"], run["model"]]))  # those compared and the chain's own
@@ -227,7 +227,9 @@ for axis, name, color in zip(axes[0], masked, COLORS, strict=False):
     interval = bootstrap_interval(frame.influence, frame.delta, statistic=rank_correlation, groups=frame.passage)
     correlation[name] = rho, interval
     axis.scatter(frame.influence, frame.delta, s=9, alpha=0.45, color=color, linewidth=0)
-    binned_means(axis, frame.influence, frame.delta)
+    means = binned_intervals(frame.influence, frame.delta, groups=frame.passage)
+    label = "mean of about equal groups, 95% over passages"
+    interval_bars(axis, means.x, means, fmt="o-", color="black", markersize=4, linewidth=1, label=label)
     axis.set_title(
         f"{short[name]}, n = {len(frame)}\nSpearman ρ = {rho:.2f} [{interval[0]:.2f}, {interval[1]:.2f}]", fontsize=10
     )
@@ -302,7 +304,7 @@ for name in masked:
         readings[name],
         interval=interval,
         n=len(frame),
-        verdict=above((-interval[1], -interval[0]), null=-1.0),
+        verdict=below(interval, 1.0),
         why="the interval must lie below one",
     )
     interval = bootstrap_interval(opposite[name], groups=frame.passage)
@@ -333,12 +335,9 @@ for axis, (x, y, across, up) in zip(axes, PANELS, strict=True):
     for k, (name, color) in enumerate(zip(masked, COLORS, strict=False)):
         frame = results[name].assign(size=results[name].I_ij.abs())
         means = binned_intervals(frame[x], frame[y], groups=frame.passage)
-        bars = [means["mean"] - means.low, means.high - means["mean"]]
         aside = 0.15 * k if x == "distance" else 0  # the models share distances: one bar beside the other
         label = f"{name} (n = {len(frame)})"
-        axis.errorbar(
-            means.x + aside, means["mean"], yerr=bars, fmt="o-", markersize=4, capsize=2, color=color, label=label
-        )
+        interval_bars(axis, means.x + aside, means, fmt="o-", markersize=4, color=color, label=label)
     axis.set_xlabel(across)
     axis.set_ylabel(up)
 for axis in axes[1:]:
@@ -400,8 +399,7 @@ for table, style, label in (
     (met, {"fmt": "o-", "color": COLORS[0]}, f"Δ, rectangles met at τ (n = {count} each)"),
     (scaled, {"fmt": "s-", "color": COLORS[1]}, "τΔ of the same: scale of the scores"),
 ):
-    bars = [table["mean"] - table.low, table.high - table["mean"]]
-    left.errorbar(met.temperature, table["mean"], yerr=bars, markersize=5, capsize=3, label=label, **style)
+    interval_bars(left, met.temperature, table, markersize=5, capsize=3, label=label, **style)
 grid = np.array([met.temperature.min(), met.temperature.max()])
 left.plot(
     grid, results[model.name].delta.mean() / grid, color="0.4", linestyle="--", linewidth=1,

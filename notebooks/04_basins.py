@@ -28,7 +28,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from IPython.display import HTML
-from scipy.stats import binomtest, spearmanr
+from scipy.stats import spearmanr
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 
@@ -37,9 +37,17 @@ from glauber_lib.instruments import Embedder, load_sentiment, load_topic_scorer
 from glauber_lib.margins import log_pseudo_likelihood
 from glauber_lib.paper import Run
 from glauber_lib.permutation import group_difference, label_rises
-from glauber_lib.plotting import COLORS, band, chain_table, matrix, trajectory
-from glauber_lib.readings import cosine_distance, embed_states, topic_scores
-from glauber_lib.stats import above, bootstrap_interval
+from glauber_lib.plotting import COLORS, interval_band, matrix, moves_as_html, trajectory
+from glauber_lib.readings import cosine_distance, embed_states, moves_in_words, topic_scores
+from glauber_lib.stats import (
+    above,
+    below,
+    bootstrap_estimate,
+    bootstrap_interval,
+    mean_band,
+    percentile_interval,
+    share_estimate,
+)
 from glauber_lib.survival import median_interval, median_survival
 from glauber_lib.topics import (
     choose_seeds,
@@ -82,24 +90,25 @@ PUBLISHED = {  # bert-base-uncased: politics at 0 and 10k steps, seed topic at 0
 # NBVAL_CHECK_OUTPUT
 if "topic" in passages:
     hits = np.array(scorer.labels)[scorer.score(passages.text).argmax(1)] == passages.topic
+    accuracy = share_estimate(hits.sum(), len(hits), unit="passages")
     run.claim(
         "scorer-accuracy",
         "The topic scorer recognises the labelled passages: top-1 accuracy.",
-        hits.mean(),
-        kind="estimate",
-        n=len(hits),
-        interval=tuple(binomtest(int(hits.sum()), len(hits)).proportion_ci(method="wilson")),
-        verdict=bool(hits.mean() >= 0.85),
+        accuracy.value,
+        interval=accuracy.interval,
+        n=accuracy.n,
+        verdict=bool(accuracy.value >= 0.85),
         why="at least 85% is wanted of a stand-in",
     )
 hits = np.array(second.labels)[second.score(seeds.text).argmax(1)] == seeds.topic
+accuracy = share_estimate(hits.sum(), len(hits), unit="passages")
 run.claim(
     "second-scorer-accuracy",
     "The second scorer recognises the seed passages: top-1 accuracy (labels are the first scorer's where passages have none).",
-    hits.mean(),
-    n=len(hits),
-    interval=tuple(binomtest(int(hits.sum()), len(hits)).proportion_ci(method="wilson")),
-    verdict=above(binomtest(int(hits.sum()), len(hits)).proportion_ci(method="wilson"), 0.5),
+    accuracy.value,
+    interval=accuracy.interval,
+    n=accuracy.n,
+    verdict=above(accuracy.interval, 0.5),
     why="the interval must lie above one half; chance is 1/9",
 )
 
@@ -177,8 +186,9 @@ run.save_table(table4, "table4-models")
 figure, axes = plt.subplots(1, 2, figsize=(10, 3.8), sharex=True)
 for topic, color in zip(topics, COLORS, strict=False):
     mine = (seeds.topic == topic).to_numpy()
-    band(axes[0], times, scores[run["model"]][:, mine, politics].T, label=topic, color=color)
-    band(axes[1], times, scores[run["model"]][:, mine, scorer.labels.index(topic)].T, label=topic, color=color)
+    for axis, label in zip(axes, (politics, scorer.labels.index(topic)), strict=True):
+        means = mean_band(scores[run["model"]][:, mine, label].T, within=(0, 1))
+        interval_band(axis, times, means, label=topic, color=color)
 for axis, title in zip(axes, ("politics score", "score of the seed's own topic"), strict=True):
     axis.axhline(baseline, color="0.3", linestyle="--", linewidth=1, label="baseline 1/9")
     axis.set(xlabel="step", ylabel="score, mean with its 95% band", title=f"{title}, τ = {run['temperature']:g}, n = {n}")
@@ -195,26 +205,26 @@ run.save_figure(figure, "basins-topics")
 values = scores[run["model"]]  # (times, chains, labels)
 own = np.array([scorer.labels.index(topic) for topic in seeds.topic])
 gain = values[-1] - values[0]
-interval = bootstrap_interval(gain[:, politics])
+rise = bootstrap_estimate(gain[:, politics], unit="chains")
 run.claim(
     "politics-rises",
     "The politics score rises along the chain: mean rise over all chains.",
-    gain[:, politics].mean(),
+    rise.value,
     published=np.mean([p[1] - p[0] for p in PUBLISHED.values()]),
-    interval=interval,
-    n=len(gain),
-    verdict=above(interval),
+    interval=rise.interval,
+    n=rise.n,
+    verdict=above(rise.interval),
     why="the interval must lie above zero",
 )
 excess = gain[:, politics] - [np.delete(g, [politics, k]).mean() for g, k in zip(gain, own, strict=True)]
-interval = bootstrap_interval(excess)
+more = bootstrap_estimate(excess, unit="chains")
 run.claim(
     "politics-rises-more-than-others",
     "Politics rises more than the other labels that were not the seed's: mean difference of the rises.",
-    excess.mean(),
-    interval=interval,
-    n=len(gain),
-    verdict=above(interval),
+    more.value,
+    interval=more.interval,
+    n=more.n,
+    verdict=above(more.interval),
     why="the interval must lie above zero",
 )
 rises = label_rises(gain, own, seed=run.seed).set_index(pd.Index(scorer.labels, name="label"))
@@ -232,19 +242,18 @@ for id, of, name, published in (
     ("politics-crosses", values, "first", 46 / 50),
     ("politics-crosses/second-scorer", second_scores, "second", 48 / 50),
 ):
-    below = of[0] <= baseline  # (chains, labels)
-    crossed = (of[1:] > baseline).any(0) & below
-    crossing = pd.Series(crossed.sum(0) / below.sum(0), index=scorer.labels)
-    count, total = int(crossed[:, politics].sum()), int(below[:, politics].sum())
-    interval = tuple(binomtest(count, total).proportion_ci(method="wilson"))
+    low = of[0] <= baseline  # (chains, labels)
+    crossed = (of[1:] > baseline).any(0) & low
+    crossing = pd.Series(crossed.sum(0) / low.sum(0), index=scorer.labels)
+    share = share_estimate(crossed[:, politics].sum(), low[:, politics].sum(), unit="chains")
     run.claim(
         id,
         f"Most chains that start below the politics baseline 1/9 cross it at least once, by the {name} scorer: share of chains.",
-        count / total,
+        share.value,
         published=published,
-        interval=interval,
-        n=total,
-        verdict=above(interval, 0.5),
+        interval=share.interval,
+        n=share.n,
+        verdict=above(share.interval, 0.5),
         why=f"looked at every {run['score_every']} steps; the mean of the other eight labels is {crossing.drop('politics').mean():.2f}",
     )
     rises[f"share that cross, {name} scorer"] = crossing
@@ -263,25 +272,26 @@ for name in run["models"]:
         why=f"holds if it rises; mean rise {change.mean():.3f}; published is {kind}",
     )
 whole = model.round_trips(traces[run["model"]].final)
+share = share_estimate(whole.sum(), len(whole), unit="chains")
 run.claim(
     "text-is-the-state",
     "Embedder and scorers read the chain's own state: share of last states whose text tokenises to the state again.",
-    whole.mean(),
-    interval=tuple(binomtest(int(whole.sum()), len(whole)).proportion_ci(method="wilson")),
-    n=len(whole),
+    share.value,
+    interval=share.interval,
+    n=share.n,
     verdict=bool(whole.all()),
     why="where it does not, two pieces read as one word, or one word as others: the text is judged, not the state",
 )
 loss = -gain[np.arange(len(own)), own]
-interval = bootstrap_interval(loss)
+fall = bootstrap_estimate(loss, unit="chains")
 run.claim(
     "seed-topic-is-lost",
     "The seed topic's own score falls: mean fall over all chains.",
-    loss.mean(),
+    fall.value,
     published=np.mean([p[2] - p[3] for p in PUBLISHED.values()]),
-    interval=interval,
-    n=len(loss),
-    verdict=above(interval),
+    interval=fall.interval,
+    n=fall.n,
+    verdict=above(fall.interval),
     why="the interval must lie above zero",
 )
 
@@ -311,8 +321,8 @@ produced = entropy_production(flow)
 resampled = [paths[rng.integers(len(paths), size=len(paths))] for _ in range(500)]
 drawn = np.array([entropy_production(transition_counts(r, n_labels)) for r in resampled])
 drawn += produced - drawn.mean()  # resampled chains repeat each other, which adds to their entropy production: centred
-production_interval = tuple(np.clip(np.quantile(drawn, [0.025, 0.975]), 0, None))
-stay_interval = tuple(np.quantile([stay(r) for r in resampled], [0.025, 0.975]))
+production_interval = tuple(np.clip(percentile_interval(drawn), 0, None))
+stay_interval = percentile_interval([stay(r) for r in resampled])
 reversible = [entropy_production(transition_counts(reversible_paths(paths, n_labels, rng), n_labels)) for _ in range(500)]
 rows = []
 for k, label in enumerate(scorer.labels):
@@ -418,7 +428,8 @@ run.save_figure(figure, "fig4-trajectories")
 
 # %%
 made = int((trace.chain == shown[0]).sum())
-HTML(chain_table(model, trace, shown[0], sorted({*range(min(8, made)), *range(9, made, max(10, made // 12))})))
+moves = sorted({*range(min(8, made)), *range(9, made, max(10, made // 12))})
+HTML(moves_as_html(moves_in_words(model, trace, shown[0], moves)))
 
 # %% [markdown]
 # ## Traps (Table 5)
@@ -529,14 +540,14 @@ def trapped(found, n_chains, steps):
 
 
 share, warm_share = trapped(traps, run["trap_chains"], run["trap_steps"]), trapped(warm, len(seeds), run["steps"])
-interval = bootstrap_interval(share)
+trapped_share = bootstrap_estimate(share, unit="chains")
 run.claim(
     "traps-exist",
     "Below the crossover chains are trapped, above it not: share of its windows in which a cold chain is trapped.",
-    share.mean(),
-    interval=interval,
-    n=run["trap_chains"],
-    verdict=above(interval, warm_share.mean()),
+    trapped_share.value,
+    interval=trapped_share.interval,
+    n=trapped_share.n,
+    verdict=above(trapped_share.interval, warm_share.mean()),
     why=f"{len(traps)} traps at τ = {run['trap_temperature']:g}; at τ = {run['temperature']:g} the share is {warm_share.mean():.2f}",
 )
 each = traps.chain.value_counts().reindex(range(run["trap_chains"]), fill_value=0)
@@ -574,7 +585,7 @@ run.claim(
 )
 overlap = lambda a, b: (a & b).sum() / max(1, (a | b).sum())  # noqa: E731
 draws = [overlap(still[rows], few[rows]) for rows in rng.integers(len(still), size=(500, len(still)))]
-interval = tuple(np.quantile(draws, [0.025, 0.975]))
+interval = percentile_interval(draws)
 chance = still.mean() * few.mean() / max(1e-9, still.mean() + few.mean() - still.mean() * few.mean())
 run.claim(
     "trap-definitions-agree",
@@ -653,7 +664,7 @@ for id, statement, measured, sign in regime_claims:
         correlation(*measured),
         interval=interval,
         n=len(start),
-        verdict=above(interval if sign > 0 else tuple(-x for x in interval[::-1])),
+        verdict=(above if sign > 0 else below)(interval),
         why=f"the interval, over passages, must lie {'above' if sign > 0 else 'below'} zero",
     )
 
@@ -718,14 +729,14 @@ run.claim(
     why="holds if the interval, over starting passages, excludes zero; no number is published",
 )
 along = np.abs(sentiment(model.texts(traces[run["model"]].final))) - np.abs(sentiment(model.texts(traces[run["model"]].initial)))
-interval = bootstrap_interval(along)
+fading = bootstrap_estimate(along, unit="chains")
 run.claim(
     "sentiment-fades",
     "Sentiment fades along the chain: mean change of its strength from first to last state.",
-    along.mean(),
-    interval=interval,
-    n=len(along),
-    verdict=above(tuple(-x for x in interval[::-1])),
+    fading.value,
+    interval=fading.interval,
+    n=fading.n,
+    verdict=below(fading.interval),
     why="the interval must lie below zero; no number is published",
 )
 
