@@ -526,7 +526,7 @@ def test_an_estimate_grows_with_the_tokens_of_a_state_and_needs_every_speed():
 
 LOAD = """
 import time
-from glauber_lib.models import load_model
+from glauber_lib.language import load_model
 began = time.monotonic()
 try:
     load_model("bert-base-uncased")

@@ -43,8 +43,9 @@ def imports_of(package):
             elif isinstance(node, ast.ImportFrom):
                 above = inside.split(".")[: len(inside.split(".")) + 1 - node.level] if node.level else []
                 module = ".".join([*above, *([node.module] if node.module else [])])
-                imported.update(f"{module}.{alias.name}" for alias in node.names)  # a module of a package, or
-                imported.add(module)  # a name of a module
+                for alias in node.names:  # a module of a package, or a name of a module
+                    inner = f"{module}.{alias.name}"
+                    imported.add(inner if inner in known else module)
         imported = {module for module in imported if module in known and module != package.name}
         found[name] = imported - {name}
     return found

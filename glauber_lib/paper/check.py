@@ -18,13 +18,13 @@ import pandas as pd
 import torch
 
 from glauber_lib.hub import LOCAL, Location, first_line, locate, locate_passages
-from glauber_lib.language import MaskedLM, load_model
+from glauber_lib.language import LanguageModel, load_model
 from glauber_lib.paper.passages import load_passages
 from glauber_lib.paper.profiles import declared_cost, load_profile, missing_table, notebooks
 
 ROLES = ("model", "models", "control", "embedder", "topic_scorer", "second_scorer", "sentiment")
 PACKAGED = {"minilm", "similarity", "lexical", "vader"}  # embedder and scorers that come with the package
-BATCH_TOKENS = inspect.signature(MaskedLM.__mro__[1]).parameters["batch_tokens"].default
+BATCH_TOKENS = inspect.signature(LanguageModel).parameters["batch_tokens"].default
 MEASURED = 0.2  # seconds a speed is measured for, at least
 SITES = 20  # of the states a speed is measured on, where no notebook declares a cost
 
