@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 
-KINDS = ("estimate", "exact", "lower bound", "upper bound", "censored")
-VERDICTS = ("holds", "does not hold", "not measurable here")
+from glauber_lib.stats import KINDS, UNDECIDED
+
+VERDICTS = ("holds", "does not hold", UNDECIDED)
 
 
 def plain(value: Any) -> Any:
