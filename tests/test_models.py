@@ -35,7 +35,12 @@ from glauber_lib.networks import n_positions
 
 # Pinned answers of the final embedded weights: name -> (best token at the site, its log-probability), for the causal
 # model given what stands to the left.
-CANARY = {"minilm-6l": ("of", -0.0810645), "minilm-3l": ("of", -0.0472125), "gpt-mini": ("city", -1.3268037)}
+CANARY = {
+    "distilbert": ("of", -0.0253498),
+    "minilm-6l": ("of", -0.0810645),
+    "minilm-3l": ("of", -0.0472125),
+    "gpt-mini": ("city", -1.3268037),
+}
 CANARY_TEXT, CANARY_SITE = "the capital of france is paris .", 2
 
 
