@@ -17,7 +17,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from glauber_lib.checkpoints import Checkpoint, Stored
-from glauber_lib.draws import check_states, check_temperature, inverse_cdf, probabilities
+from glauber_lib.draws import check_chains, check_states, check_temperature, inverse_cdf, probabilities
 from glauber_lib.engine import Conditionals, KeepIntervals, run_clocks
 from glauber_lib.models import ConditionalModel
 from glauber_lib.traces import moves_before, replay
@@ -249,7 +249,7 @@ def _unrun(model, x, y, temperature, seed, pairs):
     hamming = _hamming(initial, moves, 0)
     return Coalescence(
         _first_zero(hamming), 0, hamming, initial, moves, check_temperature(temperature, (size,)), int(seed),
-        np.arange(size) if pairs is None else np.asarray(pairs), getattr(model, "name", ""), 0, complete=False,
+        check_chains(pairs, size, int(seed)), getattr(model, "name", ""), 0, complete=False,
     )  # fmt: skip
 
 

@@ -6,7 +6,6 @@ vocabulary.
 
 import copy
 from collections.abc import Iterable
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -42,6 +41,7 @@ class LanguageModel:
     ):
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.network: Any = network.eval().to(self.device)
+        self._checksum = None  # the state of the weights, and their digest
         self.tokenizer = tokenizer
         self.name = name
         self.batch_tokens = batch_tokens
@@ -101,10 +101,13 @@ class LanguageModel:
         again = self.tokenizer(self.texts(states), add_special_tokens=False, verbose=False)["input_ids"]
         return np.array([ids == own for ids, own in zip(again, self.vocabulary[states].tolist(), strict=True)], bool)
 
-    @cached_property
+    @property
     def checksum(self) -> str:
         """Hexadecimal digest of all weights; results are cached by it."""
-        return weights_checksum(self.network)
+        now = [(tensor.data_ptr(), tensor._version) for tensor in self.network.state_dict().values()]
+        if self._checksum is None or self._checksum[0] != now:  # weights were written to since
+            self._checksum = now, weights_checksum(self.network)
+        return self._checksum[1]
 
     @property
     def cache_key(self) -> list:

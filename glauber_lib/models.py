@@ -158,7 +158,7 @@ class TabularModel:
     @property
     def cache_key(self) -> list:
         """What stands for the model in the key of a cached result."""
-        return ["TabularModel", self._rows.numpy()]
+        return ["TabularModel", self._rows.numpy(), self._of_joint]
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """The arrays that `from_arrays` makes the model from again: ``table``, and ``of_joint`` of no dimension."""

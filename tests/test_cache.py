@@ -5,11 +5,13 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
 import zipfile
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from conftest import random_table
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -155,6 +157,31 @@ def test_a_model_counts_by_its_weights_and_vocabulary(keep, tiny_folders):
     assert keep(rank, random_table(2, 2)) == 4
     assert keep(rank, random_table(2, 2, seed=1)) == 5
     assert keep(rank, random_table(2, 2)) == 4  # the same again, another object
+
+
+def test_a_model_whose_weights_are_written_to_counts_anew(keep, tiny_folders):
+    model = language.load_model(tiny_folders["bert"])
+    assert keep(rank, model) == keep(rank, model) == 1
+    weights = {name: weight + 1 for name, weight in model.network.state_dict().items()}
+    model.network.load_state_dict(weights)
+    assert keep(rank, model) == 2
+
+
+def test_a_table_of_a_joint_is_not_taken_for_the_same_table_without(keep):
+    log_joint = np.random.default_rng(0).normal(size=(2, 2))
+    assert keep(rank, TabularModel.from_joint(log_joint)) == 1
+    assert keep(rank, TabularModel(np.stack([log_joint] * 2))) == 2
+
+
+def test_the_precision_of_a_graphics_card_counts(keep):
+    assert keep(add, 1) == 1
+    before = torch.backends.cuda.matmul.allow_tf32
+    try:
+        torch.backends.cuda.matmul.allow_tf32 = not before
+        assert keep(add, 1) == 1
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+    assert len(CALLS) == 2
 
 
 def test_a_method_counts_by_its_object_and_its_name(keep, tiny_folders):
@@ -459,6 +486,34 @@ def test_an_interrupted_run_is_not_stored_as_the_result(keep, folder):
     with pytest.raises(KeyboardInterrupt):
         keep(half)
     assert not list(folder.iterdir())
+
+
+def interrupted_inside():
+    """A table from a chain that Ctrl-C ended early: the chain returns what it has, and the table hides it."""
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        return 0.5
+    return 1.0
+
+
+def test_a_result_that_hides_an_interruption_is_not_stored(keep, folder):
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        keep(interrupted_inside)
+    assert list(folder.glob("*.zip")) == []
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_entry_in_a_folder_that_cannot_be_touched_is_used(keep, folder, monkeypatch):
+    assert keep(add, 1) == 1
+
+    def refuse(path):
+        raise PermissionError(path)
+
+    monkeypatch.setattr(cache.os, "utime", refuse)
+    assert keep(add, 1) == 1
+    assert len(CALLS) == 1
 
 
 def frame_with_a_column_complete():

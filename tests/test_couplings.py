@@ -165,6 +165,14 @@ def test_hamming_fits_the_final_states():
     assert 0 < run.censored.sum() < 50
 
 
+def test_one_number_for_two_pairs_and_a_negative_seed_are_refused():
+    model, x = IsingModel(np.zeros((2, 2))), np.zeros((2, 2), int)
+    with pytest.raises(ValueError, match="one chain number per state"):
+        coalesce(model, x, 1 - x, n_steps=5, pairs=[0])
+    with pytest.raises(ValueError, match="seed >= 0"):
+        coalesce(model, x, 1 - x, n_steps=5, seed=-1)
+
+
 def test_identical_pairs_are_coalesced_from_the_start_and_cost_nothing():
     states = all_states(3, 2)
     run = coalesce(random_table(2, 3), states, states, n_steps=30)

