@@ -18,6 +18,7 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import onnx
 import torch
@@ -49,7 +50,7 @@ PACKAGES = {
 }  # fmt: skip
 
 
-def package_folder(base="minilm"):
+def package_folder(base: str = "minilm") -> Path:
     """Folder of a base's files in its installed package, or where GLAUBER_MINILM or GLAUBER_DISTILBERT says."""
     if folder := os.environ.get(f"GLAUBER_{base.upper()}"):
         return Path(folder)
@@ -57,7 +58,7 @@ def package_folder(base="minilm"):
     return Path(str(importlib.metadata.distribution(distribution).locate_file(folder)))
 
 
-def package_weights(base):
+def package_weights(base: str) -> dict[str, torch.Tensor]:
     """Weights of a base's encoder, float32, under the names of transformers' ``base_model``.
 
     Raises
@@ -102,7 +103,7 @@ def _from_onnx(path):
     return weights
 
 
-def package_tokenizer(base="minilm"):
+def package_tokenizer(base: str = "minilm") -> Any:
     """Tokenizer of a base, without the truncation that its file may ask for."""
     folder = package_folder(base)
     if base == "minilm":
@@ -113,7 +114,7 @@ def package_tokenizer(base="minilm"):
     return tokenizer
 
 
-def empty_network(base, n_layers, *, causal):
+def empty_network(base: str, n_layers: int, *, causal: bool) -> Any:
     """The embedded architecture with the package's word embeddings, tied to the decoder.
 
     All other weights are random and must be loaded or trained.
@@ -129,7 +130,7 @@ def empty_network(base, n_layers, *, causal):
     return _with_embeddings(_architecture(base, n_layers, causal=causal), package_weights(base))
 
 
-def bare_network(base, n_layers, *, causal=False):
+def bare_network(base: str, n_layers: int, *, causal: bool = False) -> Any:
     """Where training starts: the first `n_layers` layers of the package's encoder, under a new head."""
     weights = package_weights(base)
     network = _with_embeddings(_architecture(base, n_layers, causal=causal), weights)
@@ -143,7 +144,7 @@ def bare_network(base, n_layers, *, causal=False):
     return network
 
 
-def _architecture(base, n_layers, *, causal):
+def _architecture(base, n_layers, *, causal) -> Any:
     if base == "distilbert":
         if causal:
             raise ValueError("transformers has no causal class for DistilBERT")
@@ -156,30 +157,30 @@ def _architecture(base, n_layers, *, causal):
     return (transformers.BertLMHeadModel if causal else transformers.BertForMaskedLM)(config)
 
 
-def _with_embeddings(network, weights):
+def _with_embeddings(network, weights) -> Any:
     with torch.no_grad():
         network.get_input_embeddings().weight.copy_(weights["embeddings.word_embeddings.weight"])
     return network
 
 
-def head_of(network):
+def head_of(network: Any) -> list[torch.nn.Parameter]:
     """Parameters of the language-model head, the tied decoder left out."""
     own = {id(p) for p in network.base_model.parameters()}
     return [p for p in network.parameters() if id(p) not in own]
 
 
-def output_bias(network):
+def output_bias(network: Any) -> torch.nn.Parameter:
     """The bias of the decoder, one number a token."""
     return network.get_output_embeddings().bias
 
 
-def is_stored(name):
+def is_stored(name: str) -> bool:
     """Whether a weight is in our file: the frozen embeddings and what is tied to others are not."""
     tied = ("word_embeddings.weight", "decoder.weight", "decoder.bias", "vocab_projector.weight", "position_ids")
     return not name.endswith(tied)
 
 
-def save_embedded(network, folder, facts):
+def save_embedded(network: Any, folder: str | Path, facts: dict[str, Any]) -> None:
     """Write the weights (without the frozen embeddings) and ``training.json`` with `facts`.
 
     A matrix is stored as int8 with one float32 scale a row, ``<name>.scale``; vectors are stored as they are.
@@ -199,7 +200,7 @@ def save_embedded(network, folder, facts):
     (folder / "training.json").write_text(json.dumps(facts, indent=1) + "\n")
 
 
-def stored_weights(folder):
+def stored_weights(folder: str | Path) -> dict[str, torch.Tensor]:
     """The weights of an exported model, float32; float16 and int8 files are both read."""
     stored = load_file(Path(folder) / "model.safetensors")
     return {
@@ -209,7 +210,7 @@ def stored_weights(folder):
     }
 
 
-def load_embedded(name, folder=DATA / "models"):
+def load_embedded(name: str, folder: str | Path = DATA / "models") -> Any:
     """The network of an embedded model, float32, every stored weight checked against the architecture.
 
     Raises

@@ -5,11 +5,13 @@ The hub's own loaders retry and tell of it at length. Here it is asked once, and
 
 import json
 import os
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 from huggingface_hub import HfApi, constants, snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import (
@@ -58,13 +60,13 @@ class Location:
         return self.state in (*LOCAL, "on the hub")
 
 
-def mirrored(name):
-    """The folder of a hub repository below the folder GLAUBER_MODELS, if it is there; otherwise `name` as it is."""
+def mirrored(name: str | Path) -> str:
+    """The folder of a hub repository below the folder GLAUBER_MODELS, if it is there; otherwise `name`."""
     folder = os.environ.get("GLAUBER_MODELS")
-    return str(Path(folder) / name) if folder and (Path(folder) / name).is_dir() else name
+    return str(Path(folder) / name) if folder and (Path(folder) / name).is_dir() else str(name)
 
 
-def locate(name, revision=None):
+def locate(name: str | Path, revision: str | None = None) -> Location:
     """Where a model is, without loading it.
 
     Parameters
@@ -90,15 +92,15 @@ def locate(name, revision=None):
     if not missing:
         return Location("cached", 0, f"in {constants.HF_HUB_CACHE}")
     try:
-        return within(PATIENCE, lambda: ask_hub(str(name), revision))
+        return answer_within(PATIENCE, lambda: ask_hub(str(name), revision))
     except Exception as error:  # whatever a network, a proxy or a strange answer may raise, the model is not there
-        return explain(error, str(name), revision, missing)
+        return failed_location(error, str(name), revision, missing)
 
 
-def place_to_load(name, refusal, revision=None):
+def place_to_load(name: str | Path, refusal: str, revision: str | None = None) -> tuple[str, dict[str, Any]]:
     """What Hugging Face's loaders take for a model: its folder or name, and options.
 
-    Of a cached model nothing is asked of the network; a folder has no revision.
+    A cached model is loaded without asking the network. A folder has no revision.
 
     Raises
     ------
@@ -113,7 +115,7 @@ def place_to_load(name, refusal, revision=None):
     return str(name), {"revision": revision, "local_files_only": place.state == "cached"}
 
 
-def fetch_folder(name, refusal, revision=None):
+def fetch_folder(name: str | Path, refusal: str, revision: str | None = None) -> Path:
     """The folder of a model as a whole, downloaded if need be, without anything pickled.
 
     Raises
@@ -129,7 +131,7 @@ def fetch_folder(name, refusal, revision=None):
     return Path(folder)
 
 
-def locate_passages(source, revision=None):
+def locate_passages(source: str, revision: str | None = None) -> Location:
     """Where passages are (`paper.load_passages`), as `locate` says it of a model."""
     path = Path(mirrored(source))
     if source == "passages":
@@ -137,21 +139,21 @@ def locate_passages(source, revision=None):
     if path.is_dir() or path.suffix in (".jsonl", ".txt"):
         found = path.exists()
         return Location("directory" if found else "not found", 0, "local" if found else "no such file")
-    import datasets  # seconds to import, for this alone
+    from datasets import config as datasets_config  # seconds to import, for this alone
 
     prepared = f"{source.replace('/', '___')}/v2.1/*/{revision or '*'}/dataset_info.json"
-    if any(Path(datasets.config.HF_DATASETS_CACHE).glob(prepared)):
-        return Location("cached", 0, f"in {datasets.config.HF_DATASETS_CACHE}")
+    if any(Path(datasets_config.HF_DATASETS_CACHE).glob(prepared)):
+        return Location("cached", 0, f"in {datasets_config.HF_DATASETS_CACHE}")
     try:
         ask = HfApi(endpoint=constants.ENDPOINT).dataset_info
-        info = within(PATIENCE, lambda: ask(source, revision=revision, files_metadata=True, timeout=PATIENCE))
+        info = answer_within(PATIENCE, lambda: ask(source, revision=revision, files_metadata=True, timeout=PATIENCE))
     except Exception as error:  # as in `locate`
-        return explain(error, f"datasets/{source}", revision, ["config.json"])
+        return failed_location(error, f"datasets/{source}", revision, ["config.json"])
     files = [file for file in info.siblings or () if fnmatch(file.rfilename, "*validation*")]
     return Location("on the hub", sum(file.size or 0 for file in files), f"at {constants.ENDPOINT}")
 
 
-def missing_files(name, revision=None):
+def missing_files(name: str, revision: str | None = None) -> list[str]:
     """Files of a hub model that its cache lacks; none after a download that was not interrupted."""
 
     def cached(file):
@@ -167,7 +169,7 @@ def missing_files(name, revision=None):
     return missing if any(map(cached, TOKENIZERS)) else [*missing, "tokenizer.json"]
 
 
-def cached_commit(name, revision=None):
+def cached_commit(name: str | Path, revision: str | None = None) -> str | None:
     """Commit of a hub model that was loaded; None for what is not from the hub.
 
     Read from the cache, which has a folder per commit: the loaders no longer say which one they took.
@@ -178,7 +180,7 @@ def cached_commit(name, revision=None):
     return Path(config).parent.name if isinstance(config, str) else None
 
 
-def ask_hub(name, revision=None):
+def ask_hub(name: str, revision: str | None = None) -> Location:
     """What the hub says of a model it has; raises what its client raises."""
     api = HfApi(endpoint=constants.ENDPOINT)
     info = api.model_info(name, revision=revision, files_metadata=True, timeout=PATIENCE)
@@ -193,7 +195,7 @@ def ask_hub(name, revision=None):
     return Location("on the hub", sum(sizes[file] for file in weights + small), f"at {constants.ENDPOINT}")
 
 
-def within(seconds, function):
+def answer_within(seconds: float, function: Callable[[], Any]) -> Any:
     """What `function` returns or raises, or TimeoutError.
 
     A client's own timeout holds for each step of a connection and each address of a host, and not at all for the
@@ -214,7 +216,7 @@ def within(seconds, function):
         raise TimeoutError(str(future.exception()) if future.done() else f"no answer in {seconds:g} s") from None
 
 
-def explain(error, name, revision, missing):
+def failed_location(error: Exception, name: str, revision: str | None, missing: list[str]) -> Location:
     """The `Location` of a model that the hub did not give, from what its client raised."""
     hub, status = constants.ENDPOINT, getattr(getattr(error, "response", None), "status_code", None)
     if isinstance(error, RevisionNotFoundError):
@@ -233,6 +235,6 @@ def explain(error, name, revision, missing):
     return Location("unreachable", 0, f"{where}, and {hub} cannot be reached ({first_line(error)[:120]})")
 
 
-def first_line(error):
+def first_line(error: BaseException) -> str:
     """What an exception says in its first line, or its kind if it says nothing."""
     return next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
