@@ -55,7 +55,7 @@ class Location:
     detail: str
 
     @property
-    def found(self):
+    def found(self) -> bool:
         """Whether the model can be loaded, perhaps after a download."""
         return self.state in (*LOCAL, "on the hub")
 

@@ -10,6 +10,7 @@ model. `run` with `glauber` takes exactly the path of `chains.run_chains`.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -151,7 +152,7 @@ class Counted:
     def __getattr__(self, name):
         return getattr(self.model, name)
 
-    def scores(self, states, sites, hidden=None):
+    def scores(self, states: Any, sites: Any, hidden: Any = None) -> torch.Tensor:
         """See `ConditionalModel.scores`."""
         self.calls += len(states)
         return self.model.scores(states, sites) if hidden is None else self.model.scores(states, sites, hidden)

@@ -359,7 +359,8 @@ PAIR = {"WordPiece": ("t", "##h"), "BPE": ("i", "n"), "Unigram": ("i", "n")}  # 
 def test_a_state_that_no_text_has_does_not_round_trip(kind, tiny):
     model = tiny[kind]
     sort = type(model.tokenizer.backend_tokenizer.model).__name__
-    state = lambda *words: model._index[model.tokenizer.convert_tokens_to_ids([*words])]  # noqa: E731
+    number = model.vocabulary.tolist().index
+    state = lambda *words: [number(k) for k in model.tokenizer.convert_tokens_to_ids([*words])]  # noqa: E731
     honest, n = model.states(TEXTS[:4], n=6), 6
     merged = np.concatenate([honest[0, : n - 2], state(*PAIR[sort])])
     bad = [merged]
