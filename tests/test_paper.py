@@ -342,6 +342,23 @@ def finished(root, notebook="02_bounds"):
     return run
 
 
+def test_a_notebook_is_due_again_when_the_reader_s_own_passages_or_model_change(root):
+    own, folder = root / "mine.txt", root / "my-model"
+    folder.mkdir()
+    own.write_text("one passage\n")
+    (folder / "model.safetensors").write_bytes(b"weights")
+    models = f'[smoke.02_bounds]\npassages = "{own}"\nmodel = "{folder}"\n'
+    edit_profiles(root, lambda text: text.replace("[smoke.02_bounds]\n", models))
+    finished(root)
+    assert runner.is_current("02_bounds", "smoke")
+    own.write_text("another passage\n")
+    assert not runner.is_current("02_bounds", "smoke")
+    own.write_text("one passage\n")
+    assert runner.is_current("02_bounds", "smoke")
+    (folder / "model.safetensors").write_bytes(b"other weights")
+    assert not runner.is_current("02_bounds", "smoke")
+
+
 def test_a_finished_notebook_is_current_until_an_output_is_gone(root):
     assert not runner.is_current("02_bounds", "smoke")
     run = finished(root)

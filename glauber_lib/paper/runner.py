@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import joblib
@@ -12,7 +13,8 @@ import papermill
 import torch
 from papermill.exceptions import PapermillExecutionError
 
-from glauber_lib import embedded
+from glauber_lib import embedded, hub
+from glauber_lib.checksums import CONFIGURATION
 from glauber_lib.paper import keys, profiles
 from glauber_lib.paper.run import outputs_file
 
@@ -21,13 +23,20 @@ def inputs_digest(notebook: str, profile: str) -> str:
     """Digest of all that the outputs of a notebook depend on.
 
     That is the notebook, the library's modules that it imports and those that they import, its settings, the passages,
-    the weights of the embedded models that the settings name, and the versions of the packages.
+    the weights of the embedded models that the settings name, the files and the model folders on this disk that they
+    name, and the versions of the packages.
     """
     settings = profiles.load_profile(profile, notebook)
     source = (profiles.notebooks_folder() / f"{notebook}.py").read_text(encoding="utf-8")
     values = [v for value in settings.values() for v in (value if isinstance(value, list) else [value])]
     named = [name for name in embedded.EMBEDDED if name in values]
     data = [embedded.DATA / "passages.jsonl", *(embedded.DATA / "models" / k / "model.safetensors" for k in named)]
+    for value in values:
+        place = Path(hub.mirrored(value)) if isinstance(value, str) and value not in named else None
+        if place and place.is_dir():
+            data += [path for path in sorted(place.rglob("*")) if path.suffix in (".safetensors", *CONFIGURATION)]
+        elif place and place.suffix in (".jsonl", ".txt"):
+            data.append(place)
     contents = [path.read_bytes() if path.exists() else b"" for path in data]
     facts = json.dumps([settings, keys.versions()], sort_keys=True)
     return keys.digest(keys.source_digest(source), facts, *contents)
