@@ -29,9 +29,12 @@ from transformers.initialization import no_init_weights
 
 DATA = Path(os.environ.get("GLAUBER_DATA") or Path(__file__).parent.parent / "data")  # a wheel has none
 
-# What scripts/train.py trains and data/models/ holds; `causal` marks the autoregressive control.
+# What scripts/train.py trains and data/models/ holds. `causal` marks an autoregressive control, `width` the hidden
+# units of a feed-forward network where they are fewer than in the package.
 EMBEDDED = {
     "distilbert": {"base": "distilbert", "n_layers": 6, "causal": False},
+    "distilbert-fast": {"base": "distilbert", "n_layers": 3, "width": 2048, "causal": False},
+    "distilbert-causal": {"base": "distilbert", "n_layers": 3, "width": 2048, "causal": True},
     "minilm-6l": {"base": "minilm", "n_layers": 6, "causal": False},
     "minilm-3l": {"base": "minilm", "n_layers": 3, "causal": False},
     "gpt-mini": {"base": "minilm", "n_layers": 3, "causal": True},
@@ -114,7 +117,7 @@ def package_tokenizer(base: str = "minilm") -> Any:
     return tokenizer
 
 
-def empty_network(base: str, n_layers: int, *, causal: bool) -> Any:
+def empty_network(base: str, n_layers: int, *, causal: bool, width: int | None = None) -> Any:
     """The embedded architecture with the package's word embeddings, tied to the decoder.
 
     All other weights are random and must be loaded or trained.
@@ -126,8 +129,10 @@ def empty_network(base: str, n_layers: int, *, causal: bool) -> Any:
     n_layers : int
     causal : bool
         A causal attention mask and a head for the next token.
+    width : int, optional
+        Hidden units of a layer's feed-forward network, as many as the package's by default.
     """
-    return _with_embeddings(_architecture(base, n_layers, causal=causal), package_weights(base))
+    return _with_embeddings(_architecture(base, n_layers, causal=causal, width=width), package_weights(base))
 
 
 def bare_network(base: str, n_layers: int, *, causal: bool = False) -> Any:
@@ -144,12 +149,18 @@ def bare_network(base: str, n_layers: int, *, causal: bool = False) -> Any:
     return network
 
 
-def _architecture(base, n_layers, *, causal) -> Any:
+def _architecture(base, n_layers, *, causal, width=None) -> Any:
     if base == "distilbert":
-        if causal:
-            raise ValueError("transformers has no causal class for DistilBERT")
-        config = transformers.DistilBertConfig(vocab_size=28_996, n_layers=n_layers, dropout=0.0, attention_dropout=0.0)
-        return transformers.DistilBertForMaskedLM(config)
+        sizes = {"dropout": 0.0, "attention_dropout": 0.0, "hidden_dim": width or 3072}
+        config = transformers.DistilBertConfig(vocab_size=28_996, n_layers=n_layers, **sizes)
+        if not causal:
+            return transformers.DistilBertForMaskedLM(config)
+        config = transformers.BertConfig(  # transformers has no causal DistilBERT: BERT without token types is the same
+            vocab_size=28_996, num_hidden_layers=n_layers, intermediate_size=config.hidden_dim, type_vocab_size=1,
+            is_decoder=True, use_cache=False, pad_token_id=None, tie_word_embeddings=True,
+            hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+        )  # fmt: skip
+        return transformers.BertLMHeadModel(config)
     config = transformers.BertConfig.from_pretrained(
         package_folder(base), num_hidden_layers=n_layers, is_decoder=causal, use_cache=False, pad_token_id=None,
         tie_word_embeddings=True, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,

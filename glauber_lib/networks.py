@@ -63,25 +63,38 @@ def hidden_at(network, ids: torch.Tensor, positions: torch.Tensor, *, causal: bo
     -------
     torch.Tensor, float[B, k, H]
     """
-    at = lambda hidden: hidden.gather(1, positions[..., None].expand(-1, -1, hidden.shape[-1]))  # noqa: E731
     if network.config.model_type not in ONE_QUERY:
-        return at(network.base_model(input_ids=ids).last_hidden_state)
-    heads = network.config.num_attention_heads
-    split = lambda x: x.unflatten(-1, (heads, -1)).transpose(1, 2)  # (B, heads, T, d)  # noqa: E731
+        return _at(network.base_model(input_ids=ids).last_hidden_state, positions)
+    return last_layer_at(network, before_last_layer(network, ids, causal=causal), positions, causal=causal)
+
+
+def before_last_layer(network, ids: torch.Tensor, *, causal: bool = False) -> torch.Tensor:
+    """The vectors that the last layer of an architecture in `ONE_QUERY` is given, float[B, T, H]."""
     sites = torch.arange(ids.shape[1], device=ids.device)
     mask = (sites <= sites[:, None])[None, None] if causal else None
     hidden = network.base_model.embeddings(input_ids=ids)
-    *layers, last = _layers(network)
-    for layer in layers:
+    for layer in _layers(network)[:-1]:
         hidden = layer(hidden, attention_mask=mask)
-    asked = at(hidden)
+    return hidden
+
+
+def last_layer_at(network, hidden: torch.Tensor, positions: torch.Tensor, *, causal: bool = False) -> torch.Tensor:
+    """The last layer's output at `positions`, float[B, k, H], of what `before_last_layer` returned."""
+    heads = network.config.num_attention_heads
+    split = lambda x: x.unflatten(-1, (heads, -1)).transpose(1, 2)  # (B, heads, T, d)  # noqa: E731
+    asked, mask = _at(hidden, positions), None
     if causal:
-        mask = (sites <= positions[..., None])[:, None]  # (B, 1, k, T)
-    query, key, value, finish = _open_layer(last)
+        mask = (torch.arange(hidden.shape[1], device=hidden.device) <= positions[..., None])[:, None]  # (B, 1, k, T)
+    query, key, value, finish = _open_layer(_layers(network)[-1])
     mixed = F.scaled_dot_product_attention(
         split(query(asked)), split(key(hidden)), split(value(hidden)), attn_mask=mask
     )
     return finish(mixed.transpose(1, 2).flatten(2), asked)
+
+
+def _at(hidden, positions):
+    """The vectors (B, k, H) of `hidden` (B, T, H) at `positions` (B, k)."""
+    return hidden.gather(1, positions[..., None].expand(-1, -1, hidden.shape[-1]))
 
 
 def _layers(network):

@@ -6,6 +6,7 @@ Censored times are in `survival`, permutation tests in `permutation`.
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,8 @@ import scipy.stats
 from numpy.typing import ArrayLike
 
 KINDS = ("estimate", "exact", "lower bound", "upper bound", "censored")
-UNDECIDED = "not measurable here"
+SIDES = ("above", "below", "inside", "outside", "test", "measured")
+VERDICTS = ("holds", "does not hold", "undecided", "measured", "not measurable here")
 Interval = tuple[float, float]
 
 
@@ -70,16 +72,86 @@ class Estimate:
 # Verdicts ------------------------------------------------------------------------------------------------------------
 
 
-def above(interval: Interval, null: float = 0.0) -> bool | str:
-    """Verdict on 'greater than `null`' by a 95% interval: True, False, or `UNDECIDED` if it contains `null`."""
-    low, high = interval
-    return True if low > null else False if high < null else UNDECIDED
+def verdict(estimate: Estimate, side: str, than: Any = None, least: int = 0) -> tuple[str, str]:
+    """What an estimate says of a claim: the one rule for all claims.
+
+    The interval wholly on the claim's side holds, wholly on the other does not hold, otherwise it is undecided. An
+    exact value is its own interval, a lower bound reaches up to infinity, an upper bound down to minus infinity.
+
+    Parameters
+    ----------
+    estimate : Estimate
+    side : {"above", "below", "inside", "outside", "test", "measured"}
+        Where the true value must lie: above or below the number `than`, inside or outside of the pair `than`. For
+        ``"test"`` the value is a p-value, which holds below `than` and decides nothing otherwise. ``"measured"`` claims
+        nothing.
+    than : float or (float, float), optional
+    least : int
+        With fewer units there is no verdict.
+
+    Returns
+    -------
+    verdict : str
+        One of `VERDICTS`.
+    why : str
+        How it follows.
+
+    Raises
+    ------
+    ValueError
+        For an unknown side, or a `than` that does not fit it.
+    """
+    if side == "measured":
+        return "measured", ""
+    if side not in SIDES:
+        raise ValueError(f"side must be one of {SIDES}, got {side!r}")
+    ends = np.asarray(than, dtype=float)
+    if ends.shape != ((2,) if side in ("inside", "outside") else ()) or np.isnan(ends).any():
+        raise ValueError(
+            f"side {side!r} asks for {'two numbers' if side in ('inside', 'outside') else 'a number'}, got {than!r}"
+        )
+    if np.isnan(estimate.value):
+        return "not measurable here", "no number came out"
+    bound = f"{ends[0]:.3g} to {ends[1]:.3g}" if ends.ndim else f"{float(ends):.3g}"
+    rule = f"p must be below {bound}" if side == "test" else f"must lie {side} {bound}"
+    if estimate.n < least:
+        return "undecided", f"{estimate.n} {estimate.unit}, at least {least} are needed; {rule}"
+    if side == "test":
+        return ("holds" if estimate.value < ends else "undecided"), rule
+    region = _region(estimate)
+    if region is None:
+        return "undecided", f"no interval; {rule}"
+    low, high = region
+    if side in ("above", "below"):
+        on, off = (low > ends, high < ends) if side == "above" else (high < ends, low > ends)
+    else:
+        on, off = ends[0] < low and high < ends[1], high < ends[0] or low > ends[1]
+        if side == "outside":
+            on, off = off, on
+    if on or off:
+        return ("holds" if on else "does not hold"), rule
+    return "undecided", "; ".join(filter(None, (rule, _would_decide(estimate, ends))))
 
 
-def below(interval: Interval, null: float = 0.0) -> bool | str:
-    """Verdict on 'less than `null`' by a 95% interval: True, False, or `UNDECIDED` if it contains `null`."""
-    low, high = interval
-    return True if high < null else False if low > null else UNDECIDED
+def _region(estimate):
+    """Where the true value lies; None if that is not known."""
+    if estimate.kind == "exact":
+        return estimate.value, estimate.value
+    low, high = estimate.interval or (np.nan, np.nan)
+    if estimate.kind == "lower bound":
+        low, high = estimate.value if np.isnan(low) else low, np.inf
+    elif estimate.kind == "upper bound":
+        low, high = -np.inf, estimate.value if np.isnan(high) else high
+    return None if np.isnan(low) or np.isnan(high) else (low, high)
+
+
+def _would_decide(estimate, ends):
+    """How many units would decide if the value stayed: intervals shrink with the root of their number."""
+    distance = np.abs(estimate.value - ends).min()
+    if estimate.kind not in ("estimate", "censored") or not distance or not np.isfinite(estimate.interval).all():
+        return ""
+    half = max(abs(end - estimate.value) for end in estimate.interval)
+    return f"about {np.ceil(estimate.n * (half / distance) ** 2):.3g} {estimate.unit} would decide"
 
 
 # Intervals -----------------------------------------------------------------------------------------------------------

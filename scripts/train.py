@@ -22,6 +22,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from distil import as_bert, distillation_loss, shrunk
 from safetensors.torch import save_file
 from tqdm.auto import tqdm
 
@@ -31,6 +32,7 @@ from glauber_lib.embedded import (
     empty_network,
     head_of,
     is_stored,
+    load_embedded,
     output_bias,
     save_embedded,
     stored_weights,
@@ -41,7 +43,17 @@ LENGTHS = (5, 8, 12, 20, 20, 32, 48, 64, 80)  # tokens of a window, without its 
 CLS, SEP, MASK = 101, 102, 103
 # Steps after which the weights are kept, so that quantities can be followed along training (scripts/along.py).
 SNAPSHOTS = (0, 10, 20, 30, 45, 68, 100, 150, 225, 340, 510, 770, 1150, 1730, 2600, 3900, 5800, 8700, 13_000, 20_000)
-RECORDED = ("batch", "rate", "head_rate", "head_steps", "flat", "masked", "seed")  # arguments kept with the weights
+RECORDED = (
+    "batch",
+    "rate",
+    "head_rate",
+    "head_steps",
+    "flat",
+    "masked",
+    "seed",
+    "layers",
+    "teacher",
+)  # arguments kept with the weights
 
 
 class Windows:
@@ -120,6 +132,18 @@ def schedule(step, steps, flat=0.7, masked=0.25, warmup=150):
     return left, masked * max(left, 0.5) if left > 0.15 else 0.0
 
 
+def starting_weights(folder, spec, layers, windows):
+    """The weights of an exported model, made smaller or causal where the model to be trained is."""
+    source = EMBEDDED[folder.name]
+    if layers:
+        rng = np.random.default_rng(0)
+        ids = [batch(windows, rng, 4000, 0.15, False)[0] for _ in range(4)]
+        weights = shrunk(load_embedded(folder.name, folder.parent), layers, spec["width"], ids)
+    else:
+        weights = stored_weights(folder)
+    return as_bert(weights) if spec["base"] == "distilbert" and spec["causal"] > source["causal"] else weights
+
+
 def keep(network, path):
     """Write the weights that training changes, float16, once."""
     if not path.exists():
@@ -142,17 +166,18 @@ def train(args):
     with np.load(args.tokens) as file:
         arrays = dict(file)
     network = (empty_network if args.init else bare_network)(**spec)
+    teacher = load_embedded(args.teacher).to(device).eval() if args.teacher else None
     counts = np.bincount(arrays["tokens"], minlength=network.config.vocab_size) + 0.1
     with torch.no_grad():
         output_bias(network).copy_(torch.from_numpy(np.log(counts / counts.sum())))
     network.get_input_embeddings().weight.requires_grad_(False)  # and with them the decoder, which is tied
+    train_windows, held_windows = Windows(arrays), Windows(arrays, held_out=True)
     if args.init:
-        start = stored_weights(args.init)
+        start = starting_weights(args.init, spec, args.layers, train_windows)
         left = [k for k in network.load_state_dict(start, strict=False).missing_keys if is_stored(k)]
         if left:
             raise ValueError(f"{args.init} lacks weights of {args.model}: {left}")
     network.to(device)
-    train_windows, held_windows = Windows(arrays), Windows(arrays, held_out=True)
     parameters = [p for p in network.parameters() if p.requires_grad]
     flat = torch.zeros(sum(p.numel() for p in parameters), device=device)  # all gradients, one buffer
     for p, piece in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
@@ -190,7 +215,7 @@ def train(args):
         rng = np.random.default_rng([args.seed, step, rank])
         data = [x.to(device) for x in batch(train_windows, rng, args.batch // world, rate, causal)]
         flat.zero_()
-        loss = cross_entropy(network, *data, causal)
+        loss = distillation_loss(network, teacher, *data) if teacher else cross_entropy(network, *data, causal)
         loss.backward()
         if world > 1:
             dist.all_reduce(flat)
@@ -251,6 +276,8 @@ def main():
     parser.add_argument(
         "--init", type=Path, help="folder of an exported model, whose first layers and head are taken as the start"
     )
+    parser.add_argument("--layers", type=int, nargs="+", help="layers of --init that a smaller model begins with")
+    parser.add_argument("--teacher", choices=sorted(EMBEDDED), help="embedded model whose conditionals are learnt too")
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--batch", type=int, default=1_664, help="tokens a step, all ranks")
     parser.add_argument("--rate", type=float, default=3e-4)

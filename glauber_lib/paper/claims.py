@@ -1,12 +1,85 @@
-"""One claim of the paper with what was measured of it, as a record for ``results.json``."""
+"""The claims of ``notebooks/claims.toml``, and the record that one becomes when it is measured.
 
+An entry is found by its id, which begins with the notebook's short name. The id of a family holds names in braces, such
+as ``incompatibility/mean-delta/{model}``: it stands for every id that has something in their places, which the
+statement may name in the same way.
+
+================= ============================================================================================
+key               what it says
+================= ============================================================================================
+statement         the claim in a sentence
+side, than        the rule (`stats.verdict`); without `than` the notebook gives it, where it is measured itself
+contradicted_by   what result would contradict it; not for what is only ``measured``
+units, least      what is drawn independently, and how few of them allow no verdict
+published         value in the paper, of a family by what stands in the place of its last name
+printed           where in the paper it is printed
+headline          whether README.md shows it
+================= ============================================================================================
+"""
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from glauber_lib.stats import KINDS, UNDECIDED
+from glauber_lib.paper import profiles
+from glauber_lib.stats import Estimate, verdict
 
-VERDICTS = ("holds", "does not hold", UNDECIDED)
+GAP = re.compile(r"\{\w*\}")
+KEYS = {
+    "statement", "side", "than", "contradicted_by", "units", "least", "published", "printed", "headline",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What ``claims.toml`` says of a claim or a family of claims; see the module for its keys."""
+
+    id: str
+    statement: str
+    side: str
+    than: Any = None
+    contradicted_by: str = ""
+    units: str = ""
+    least: int = 0
+    published: Any = None
+    printed: str = ""
+    headline: bool = False
+
+    def names(self, id: str) -> dict[str, str] | None:
+        """What stands in `id` in the places of this family's names; None if it is not of the family."""
+        pattern = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.+)", re.escape(self.id))
+        found = re.fullmatch(pattern, id)
+        return found.groupdict() if found else None
+
+    def record(self, id: str, estimate: Estimate | None, than: Any = None, note: str = "") -> dict[str, Any]:
+        """The claim `id` of this family with what was measured of it; see `Run.claim` for the parameters."""
+        names = self.names(id) or {}
+        if (than is None) == (self.than is None) and self.side != "measured":
+            raise ValueError(f"claim {id!r}: `than` must stand either in claims.toml or in the call, got it {than!r}")
+        if estimate is None:
+            if not note:
+                raise ValueError(f"claim {id!r} has no estimate: say in `note` what is lacking")
+            estimate, said, why = Estimate(np.nan, None, 0, self.units or "units"), "not measurable here", note
+        else:
+            if self.units and estimate.unit != self.units:
+                raise ValueError(f"claim {id!r} is about {self.units}, got an estimate from {estimate.unit}")
+            bound = self.than if than is None else than
+            said, why = verdict(estimate, self.side, bound, self.least)
+            why = "; ".join(filter(None, (why, note)))
+        published = self.published
+        if isinstance(published, dict):
+            published = published.get(list(names.values())[-1])
+        return {
+            "id": id, "statement": self.statement.format(**names), "published": plain(published),
+            "printed": self.printed if published is not None else "", "measured": plain(estimate.value),
+            "interval": plain(estimate.interval), "kind": estimate.kind, "n": plain(estimate.n),
+            "unit": estimate.unit, "verdict": said, "why": why, "contradicted_by": self.contradicted_by,
+        }  # fmt: skip
 
 
 def plain(value: Any) -> Any:
@@ -20,56 +93,139 @@ def plain(value: Any) -> Any:
     return value
 
 
-def is_estimate(measured: Any) -> bool:
-    """Whether a measured value brings its interval, sample size, unit and kind (`stats.Estimate`)."""
-    return all(hasattr(measured, name) for name in ("value", "interval", "n", "unit", "kind"))
-
-
-def make_claim(
-    id: str,
-    statement: str,
-    measured: Any,
-    *,
-    published: float | None = None,
-    interval: Any = None,
-    kind: str = "estimate",
-    n: Any = None,
-    verdict: bool | np.bool_ | str,
-    why: str = "",
-) -> dict:
-    """The record of a claim; see `Run.claim` for its parameters.
+def read_claims() -> list[Entry]:
+    """The entries of ``notebooks/claims.toml``.
 
     Raises
     ------
     ValueError
-        For an unknown kind or verdict, or if an estimate and besides it an interval or a sample size is given.
+        If an entry lacks a key, has an unknown one, or says nothing that would contradict it.
     """
-    unit = {}
-    if is_estimate(measured):
-        if interval is not None or n is not None:
-            raise ValueError(f"claim {id!r}: an estimate has an interval and n of its own, got others besides it")
-        unit = {"unit": measured.unit}
-        measured, interval, n, kind = measured.value, measured.interval, measured.n, measured.kind
-    if isinstance(verdict, bool | np.bool_):
-        verdict = VERDICTS[0] if verdict else VERDICTS[1]
-    if kind not in KINDS or verdict not in VERDICTS:
-        raise ValueError(f"kind must be one of {KINDS} and verdict of {VERDICTS}, got {kind!r} and {verdict!r}")
-    return {
-        "id": id, "statement": statement, "published": plain(published), "measured": plain(measured),
-        "interval": plain(interval) if interval is not None else None, "kind": kind, "n": plain(n), **unit,
-        "verdict": verdict, "why": why,
-    }  # fmt: skip
+    tables = tomllib.loads((profiles.notebooks_folder() / "claims.toml").read_text(encoding="utf-8"))
+    entries = []
+    for id, table in tables.items():
+        if unknown := sorted(table.keys() - KEYS):
+            raise ValueError(f"claims.toml: {id!r} has unknown keys {unknown}, accepted are {sorted(KEYS)}")
+        if missing := sorted({"statement", "side"} - table.keys()):
+            raise ValueError(f"claims.toml: {id!r} lacks {missing}")
+        entry = Entry(id, **table)
+        if entry.side != "measured" and not entry.contradicted_by:
+            raise ValueError(f"claims.toml: {id!r} has a rule but no contradicted_by: say what would contradict it")
+        if entry.least and not entry.units:
+            raise ValueError(f"claims.toml: {id!r} has a least n but no units: name what is drawn independently")
+        entries.append(entry)
+    return entries
 
 
-def claim_line(claim: dict) -> str:
-    """A claim in a line: measured value, interval, published value, verdict."""
+def find_entry(entries: list[Entry], id: str) -> Entry:
+    """The entry of a claim: the one with that id, or else the family with the longest id that it is of.
 
-    def show(value):
-        return f"{value:.4g}" if isinstance(value, int | float) else str(value)
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    matching = [entry for entry in entries if entry.names(id) is not None]
+    if not matching:
+        raise ValueError(f"claim {id!r} has no entry in notebooks/claims.toml: add its statement and rule there")
+    return max(matching, key=lambda entry: (entry.id == id, len(GAP.sub("", entry.id))))
 
-    text = f"{claim['id']}: {show(claim['measured'])}"
+
+def not_asked(entries: list[Entry], section: str, claims: list[dict[str, Any]]) -> list[str]:
+    """Ids of the entries of a section that none of its recorded claims is of."""
+    asked = {find_entry(entries, claim["id"]).id for claim in claims}
+    return [e.id for e in entries if e.id.split("/")[0] == section and e.id not in asked]
+
+
+def claims_in(source: str) -> set[str]:
+    """Ids that a notebook's source gives to ``run.claim``, with ``{}`` where it puts something in."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "run.claim" and node.args:
+            id = node.args[0]
+            if isinstance(id, ast.Constant):
+                found.add(str(id.value))
+            elif isinstance(id, ast.JoinedStr):
+                parts = [str(part.value) if isinstance(part, ast.Constant) else "{}" for part in id.values]
+                found.add("".join(parts))
+    return found
+
+
+def check_entries(notebooks: Iterable[str]) -> None:
+    """Compare the claims that notebooks measure with the entries.
+
+    Parameters
+    ----------
+    notebooks : iterable of str
+        Names of notebooks; each must give the ids to ``run.claim`` as a string or an f-string.
+
+    Raises
+    ------
+    ValueError
+        If a notebook measures a claim without an entry, or an entry of its section is measured by no line of it.
+    """
+    entries = read_claims()
+    for notebook in notebooks:
+        source = (profiles.notebooks_folder() / f"{notebook}.py").read_text(encoding="utf-8")
+        section, measured = notebook.split("_", 1)[1], claims_in(source)
+        listed = {GAP.sub("{}", e.id) for e in entries if e.id.split("/")[0] == section}
+        if unlisted := sorted(measured - listed):
+            raise ValueError(f"{notebook}: claims without an entry in claims.toml: {unlisted}")
+        if idle := sorted(listed - measured):
+            raise ValueError(f"claims.toml: entries that {notebook} does not measure: {idle}")
+
+
+# Showing them --------------------------------------------------------------------------------------------------------
+
+
+EXPLAINED = """Intervals are 95%. The rule is one for all: the interval wholly on the claim's side *holds*, wholly on
+the other *does not hold*, otherwise, and below the least number of units, it is *undecided*; *measured* is a number
+without a proposition. Statements, published values, rules and what would contradict a claim stand in
+`notebooks/claims.toml`."""
+
+
+def number(value: float | None) -> str:
+    """A number with four digits, or a dash."""
+    return "–" if value is None else f"{value:.4g}"
+
+
+def measured(claim: dict[str, Any]) -> str:
+    """The measured value of a record with its interval, and what it is if it is no estimate."""
+    text = number(claim["measured"])
     if claim["interval"]:
-        text += " [" + ", ".join(map(show, claim["interval"])) + "]"
+        text += " [" + ", ".join(map(number, claim["interval"])) + "]"
+    return text if claim["kind"] == "estimate" else f"{text} ({claim['kind']})"
+
+
+def claim_line(claim: dict[str, Any]) -> str:
+    """A record in a line: measured value, interval, units, published value, verdict."""
+    text = f"{claim['id']}: {measured(claim)}, {claim['n']} {claim['unit']}"
     if claim["published"] is not None:
-        text += f", published {show(claim['published'])}"
-    return f"{text}: {claim['verdict']}{', ' + claim['why'] if claim['why'] else ''}"
+        text += f", published {number(claim['published'])}"
+    return f"{text}: {claim['verdict']}{' (' + claim['why'] + ')' if claim['why'] else ''}"
+
+
+def claims_page(results: dict[str, Any]) -> str:
+    """``claims.md``: all records of ``results.json`` by section and verdict, and what the profile does not ask."""
+    lines = ["# Claims", "", f"Profile `{results['profile']}`, seed {results['seed']}. {EXPLAINED}", ""]
+    sections = sorted({claim["id"].split("/")[0] for claim in results["claims"]} | results["not_asked"].keys())
+    for section in sections:
+        lines += [f"## {section}", ""]
+        records = [claim for claim in results["claims"] if claim["id"].split("/")[0] == section]
+        for said in ("holds", "does not hold", "undecided", "measured", "not measurable here"):
+            chosen = [claim for claim in records if claim["verdict"] == said]
+            if not chosen:
+                continue
+            lines += [f"### {said}", "", "| claim | measured | n | published | why |", "|---|---|---|---|---|"]
+            for claim in chosen:
+                published = number(claim["published"]) + (f" ({claim['printed']})" if claim["printed"] else "")
+                contradicted = f" *Contradicted by:* {claim['contradicted_by']}" if claim["contradicted_by"] else ""
+                cells = (
+                    f"`{claim['id']}` {claim['statement']}{contradicted}", measured(claim),
+                    f"{claim['n']} {claim['unit']}", published, claim["why"],
+                )  # fmt: skip
+                lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+            lines.append("")
+        if idle := results["not_asked"].get(section):
+            lines += ["Not asked in this profile: " + ", ".join(f"`{id}`" for id in idle) + ".", ""]
+    return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What every output says of where it is from: profile, seed, commit, device, versions, models."""
+"""Where the numbers of a run come from: profile, seed, commit, device, versions, models."""
 
 import subprocess
 

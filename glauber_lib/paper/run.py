@@ -3,21 +3,32 @@
 import json
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 from filelock import FileLock
 from matplotlib.figure import Figure
 
 from glauber_lib import language
-from glauber_lib.paper import profiles, provenance
+from glauber_lib.paper import claims, profiles, provenance
 from glauber_lib.paper.cache import cached
-from glauber_lib.paper.claims import claim_line, make_claim
 from glauber_lib.paper.passages import load_passages
 from glauber_lib.plotting import use_style
+from glauber_lib.stats import Estimate
+
+
+@dataclass(frozen=True)
+class Instruments:
+    """What reads the texts of chains; see `Run.instruments`."""
+
+    embedder: Any
+    scorer: Any
+    second: Any
+    sentiment: Callable
+    seeds: pd.DataFrame
 
 
 class Run:
@@ -38,7 +49,7 @@ class Run:
         Where figures, tables and ``results.json`` go: ``figures/`` for the default profile ``mini``,
         ``build/<profile>/figures`` for the others.
     claims : list of dict
-        The claims recorded so far.
+        The records of claims so far.
     outputs : list of str
         Names of the files written so far, in `figures`.
 
@@ -57,6 +68,7 @@ class Run:
         self.figures.mkdir(parents=True, exist_ok=True)
         self.claims: list[dict] = []
         self.outputs: list[str] = []
+        self._entries = claims.read_claims()
         self._models: dict[str, Any] = {}
         self._revisions: dict[str, str | None] = {}
         self._began = time.monotonic()
@@ -93,6 +105,34 @@ class Run:
             self._models[name] = language.load_model(name, revision=self.revision(name), **options)
         return self._models[name]
 
+    def embedder(self) -> Any:
+        """The sentence embedder of the profile (`instruments.Embedder`)."""
+        from glauber_lib.instruments import Embedder  # loads sentence-transformers, which not every notebook needs
+
+        name = self["embedder"]
+        return Embedder(name, revision=self.revision(name), remote_code=self["remote_code"].get(name))
+
+    def instruments(self, passages: pd.DataFrame) -> Instruments:
+        """What reads texts: embedder, topic scorers and sentiment, and the seeds that the first scorer chooses.
+
+        Parameters
+        ----------
+        passages : DataFrame
+            As `passages` returns them. `topics` and `seeds` of the settings say which topics the chains start from and
+            how many passages of each (`topics.choose_seeds`); a scorer that learns from passages knows none of them.
+        """
+        from glauber_lib.instruments import load_sentiment, load_topic_scorer
+        from glauber_lib.topics import choose_seeds
+
+        embedder = self.embedder()
+        load = lambda key, texts: load_topic_scorer(  # noqa: E731
+            self[key], embedder, texts, revision=self.revision(self[key])
+        )
+        scorer = load("topic_scorer", passages)
+        seeds, rest = choose_seeds(passages, self["topics"], self["seeds"], scorer)
+        sentiment = load_sentiment(self["sentiment"], revision=self.revision(self["sentiment"]))
+        return Instruments(embedder, scorer, load("second_scorer", rest), sentiment, seeds)
+
     def cached(self, compute: Callable, *arguments: Any, **options: Any) -> Any:
         """``compute(*arguments, **options)``, or its result from the disk (`cache.cached`).
 
@@ -102,113 +142,109 @@ class Run:
 
     # What a notebook says and leaves -----------------------------------------------------------------------------
 
-    def claim(
-        self,
-        id: str,
-        statement: str,
-        measured: Any,
-        *,
-        published: float | None = None,
-        interval: Any = None,
-        kind: str = "estimate",
-        n: Any = None,
-        verdict: bool | np.bool_ | str,
-        why: str = "",
-    ) -> None:
-        """Record one claim of the paper with what was measured here; printed, and written by `finish`.
+    def claim(self, id: str, estimate: Estimate | None, *, than: Any = None, note: str = "") -> None:
+        """Record what was measured of a claim of ``notebooks/claims.toml``; printed, and written by `finish`.
 
         Parameters
         ----------
         id : str
-            Stable name; the notebook's short name is put before it.
-        statement : str
-            The claim in a sentence.
-        measured : float, None or Estimate
-            An estimate (`stats.Estimate`) brings `interval`, `kind` and `n`, which are then not given, and a unit.
-        published : float or None
-        interval : (float, float), optional
-            95% interval of `measured`.
-        kind : str
-            One of `claims.KINDS`: what `measured` is.
-        n : int, optional
-            Sample size.
-        verdict : bool or str
-            True for 'holds', False for 'does not hold', or one of `claims.VERDICTS`.
-        why : str
-            How the verdict follows.
+            Id of the entry, or of one of its family: ``"incompatibility/mean-delta/distilbert"``.
+        estimate : Estimate or None
+            None where the profile lacks what it takes to measure it.
+        than : float or (float, float), optional
+            What the rule compares with, where that is measured itself and the entry leaves it open.
+        note : str
+            What a reader of the verdict should know besides; what is lacking, where there is no estimate.
 
         Raises
         ------
         ValueError
-            For an unknown kind or verdict, or a claim that is recorded already.
+            For a claim of another notebook, without an entry, or recorded already; if the units are not those of the
+            entry; if `than` is given twice or not at all.
         """
-        record = make_claim(
-            f"{self.section}/{id}", statement, measured, published=published, interval=interval, kind=kind, n=n,
-            verdict=verdict, why=why,
-        )  # fmt: skip
-        if record["id"] in {c["id"] for c in self.claims}:
-            raise ValueError(f"claim {record['id']!r} recorded twice")
+        if id.split("/")[0] != self.section:
+            raise ValueError(f"claim {id!r} of {self.notebook!r} must begin with {self.section + '/'!r}")
+        if id in {claim["id"] for claim in self.claims}:
+            raise ValueError(f"claim {id!r} recorded twice")
+        record = claims.find_entry(self._entries, id).record(id, estimate, than, note)
         self.claims.append(record)
-        print(claim_line(record))
+        print(claims.claim_line(record))
+
+    def published(self, id: str) -> Any:
+        """The published value of an entry of ``claims.toml``: a number or, for a family, a table of numbers."""
+        return claims.find_entry(self._entries, id).published
 
     @property
     def provenance(self) -> dict:
-        """What every output carries (`provenance.describe_run`)."""
+        """Where the numbers come from (`provenance.describe_run`)."""
         return provenance.describe_run(self.profile, self.seed, self._models, self._revisions)
 
     @property
     def label(self) -> str:
-        """Notebook, profile, seed and commit in a line."""
-        return f"{self.notebook}, profile {self.profile}, seed {self.seed}, commit {provenance.commit()}"
+        """Notebook, profile and seed in a line: the same for the same run, at whatever commit."""
+        return f"{self.notebook}, profile {self.profile}, seed {self.seed}"
 
     def save_figure(self, figure: Figure, name: str) -> None:
-        """Write ``name.png`` and ``name.pdf`` with their provenance in the metadata."""
-        label = self.label
+        """Write ``name.png`` and ``name.pdf``, with the label in their metadata."""
         for suffix, metadata in (
-            (".png", {"Description": label}),
-            (".pdf", {"Subject": label, "CreationDate": None}),
+            (".png", {"Description": self.label}),
+            (".pdf", {"Subject": self.label, "CreationDate": None}),
         ):
             figure.savefig(self.figures / (name + suffix), metadata=metadata)
             self.outputs.append(name + suffix)
 
     def save_table(self, table: pd.DataFrame, name: str, *, digits: int = 3) -> pd.DataFrame:
-        """Write ``name.csv`` (first line: a comment with the provenance) and ``name.md``; return the table."""
-        label = self.label
+        """Write ``name.csv`` (first line: a comment with the label) and ``name.md``; return the table."""
         with (self.figures / f"{name}.csv").open("w") as file:
-            file.write(f"# {label}\n")
+            file.write(f"# {self.label}\n")
             table.to_csv(file, index=False, float_format="%.6g")
         shown = table.astype(object).where(table.notna(), None)
         text = shown.to_markdown(index=False, floatfmt=f".{digits}g", missingval="–")
-        (self.figures / f"{name}.md").write_text(f"{text}\n\n<!-- {label} -->\n")
+        (self.figures / f"{name}.md").write_text(f"{text}\n\n<!-- {self.label} -->\n")
         self.outputs += [f"{name}.csv", f"{name}.md"]
         return table
 
     def finish(self) -> None:
-        """Put this notebook's claims and provenance into ``results.json``, in place of its earlier ones."""
+        """Write the claims into ``results.json`` and ``claims.md``, where they come from into ``provenance.json``."""
         build = profiles.build_folder(self.profile)
         build.mkdir(parents=True, exist_ok=True)
         with FileLock(profiles.ROOT / "build" / "results.lock"):  # notebooks run side by side
-            self._write_results(self.figures / "results.json")
-        outputs_file(self.notebook, self.profile).write_text(json.dumps([*self.outputs, "results.json"]))
+            self._write_results()
+            self._write_provenance()
+        written = [*self.outputs, "results.json", "claims.md"]
+        outputs_file(self.notebook, self.profile).write_text(json.dumps(written))
         plt.close("all")
         print(f"{len(self.claims)} claims, {len(self.outputs)} files")
 
-    def _write_results(self, path: Path) -> None:
-        old = json.loads(path.read_text()) if path.exists() else {"provenance": {}, "claims": []}
-        facts, before = self.provenance, old["provenance"]
-        seconds = {**before.get("seconds", {}), self.notebook: round(time.monotonic() - self._began, 1)}
-        mine = {key: facts[key] for key in ("commit", "dirty", "device", "models", "hub_commits")}
-        facts["notebooks"] = dict(sorted({**before.get("notebooks", {}), self.notebook: mine}.items()))
-        for key in ("models", "hub_commits"):  # the latter is not in what earlier versions wrote
-            facts[key] = {k: v for n in facts["notebooks"].values() for k, v in n.get(key, {}).items()}
-        others = [c for c in old["claims"] if not c["id"].startswith(self.section + "/")]
+    def _write_results(self):
+        old = _read(self.figures / "results.json")
+        others = [c for c in old.get("claims", []) if not c["id"].startswith(self.section + "/")]
+        checksums = {name: model.checksum for name, model in sorted(self._models.items())}
+        idle = claims.not_asked(self._entries, self.section, self.claims)
         results = {
-            "provenance": {**facts, "seconds": dict(sorted(seconds.items()))},
+            "profile": self.profile, "seed": self.seed,
+            "models": dict(sorted({**old.get("models", {}), self.section: checksums}.items())),
             "claims": sorted(others + self.claims, key=lambda c: c["id"]),
-        }
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(results, indent=1) + "\n")
-        partial.replace(path)
+            "not_asked": dict(sorted({**old.get("not_asked", {}), self.section: idle}.items())),
+        }  # fmt: skip
+        _replace(self.figures / "results.json", json.dumps(results, indent=1) + "\n")
+        _replace(self.figures / "claims.md", claims.claims_page(results))
+
+    def _write_provenance(self):
+        seconds = {"seconds": round(time.monotonic() - self._began, 1)}
+        facts = {**_read(self.figures / "provenance.json"), self.notebook: {**self.provenance, **seconds}}
+        _replace(self.figures / "provenance.json", json.dumps(dict(sorted(facts.items())), indent=1) + "\n")
+
+
+def _read(path):
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def _replace(path, text):
+    """Write a file whole or not at all."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
 
 
 def outputs_file(notebook: str, profile: str) -> Path:

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,16 @@ from papermill.exceptions import PapermillExecutionError
 
 from glauber_lib import embedded, hub
 from glauber_lib.checksums import CONFIGURATION
-from glauber_lib.paper import keys, profiles
+from glauber_lib.paper import claims, keys, profiles
 from glauber_lib.paper.run import outputs_file
 
 
 def inputs_digest(notebook: str, profile: str) -> str:
     """Digest of all that the outputs of a notebook depend on.
 
-    That is the notebook, the library's modules that it imports and those that they import, its settings, the passages,
-    the weights of the embedded models that the settings name, the files and the model folders on this disk that they
-    name, and the versions of the packages.
+    That is the notebook, its entries of ``claims.toml``, the modules of the library that it imports and those that they
+    import, its settings, the passages, the weights of the embedded models that the settings name, the files and the
+    model folders on this disk that they name, and the versions of the packages.
     """
     settings = profiles.load_profile(profile, notebook)
     source = (profiles.notebooks_folder() / f"{notebook}.py").read_text(encoding="utf-8")
@@ -38,7 +39,9 @@ def inputs_digest(notebook: str, profile: str) -> str:
         elif place and place.suffix in (".jsonl", ".txt"):
             data.append(place)
     contents = [path.read_bytes() if path.exists() else b"" for path in data]
-    facts = json.dumps([settings, keys.versions()], sort_keys=True)
+    section = notebook.split("_", 1)[1] + "/"
+    entries = [asdict(entry) for entry in claims.read_claims() if entry.id.startswith(section)]
+    facts = json.dumps([settings, entries, keys.versions()], sort_keys=True)
     return keys.digest(keys.source_digest(source), facts, *contents)
 
 
@@ -101,11 +104,13 @@ def choose(profile: str, named: list[str] | None, *, companions: bool = False) -
     Raises
     ------
     ValueError
-        For an unknown profile or notebook, or a named one without a table in the profile.
+        For an unknown profile or notebook, a named one without a table in the profile, or one whose claims are not
+        those of ``claims.toml``.
     """
     available = profiles.companions() if companions else profiles.sections()
     missing = {notebook: profiles.missing_table(profile, notebook) for notebook in available}
     chosen = named or [notebook for notebook in available if not missing[notebook]]
+    claims.check_entries(chosen)
     for notebook in chosen:
         profiles.declared_cost(profiles.load_profile(profile, notebook))  # an error here, not in the middle of a run
     for notebook, reason in missing.items():
