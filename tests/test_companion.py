@@ -57,6 +57,7 @@ import matplotlib.pyplot as plt
 
 from glauber_lib.paper import Run
 from glauber_lib.rates import move_rates
+from glauber_lib.stats import Estimate
 
 run = Run("99_rates", profile)
 model = run.model(run["model"])
@@ -67,7 +68,7 @@ figure, axis = plt.subplots()
 axis.plot(table.temperature, table.rate)
 run.save_figure(figure, "rates")
 rise = table.rate.diff().min()
-run.claim("hotter-moves-more", "Hotter chains move more.", rise, verdict=bool(rise > 0))
+run.claim("rates/hotter-moves-more", Estimate(rise, None, len(states), "chains", "exact"))
 run.finish()
 """
 
@@ -78,6 +79,15 @@ chains = 2
 steps = 10
 temperatures = [0.1, 10.0]
 cost = [["model", 6, 40]]
+"""
+
+
+CLAIMS = """
+["rates/hotter-moves-more"]
+statement = "Hotter chains move more: least difference of rates from one temperature to the next."
+side = "above"
+than = 0
+contradicted_by = "A rate that falls."
 """
 
 
@@ -102,6 +112,8 @@ def copy(tmp_path_factory):
     (root / "notebooks" / "99_rates.py").write_text(NOTEBOOK)
     with (root / "notebooks" / "profiles.toml").open("a") as file:
         file.write(TABLES)
+    with (root / "notebooks" / "claims.toml").open("a") as file:
+        file.write(CLAIMS)
     return root
 
 

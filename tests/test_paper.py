@@ -18,11 +18,46 @@ from PIL import Image
 from glauber_lib import embedded
 from glauber_lib.influence import measure_influence, replacement_tokens
 from glauber_lib.language import MaskedLM
-from glauber_lib.paper import ROOT, Run, keys, load_passages, load_profile, profiles, provenance, runner
+from glauber_lib.paper import ROOT, Run, claims, keys, load_passages, load_profile, profiles, provenance, runner
+from glauber_lib.stats import Estimate
 
 PROFILES = tomllib.loads((ROOT / "notebooks" / "profiles.toml").read_text())
 SECTIONS = ["01_incompatibility", "02_bounds", "03_crossover", "04_basins"]
+CLAIMS = """
+["bounds/alpha"]
+statement = "Alpha is below one."
+side = "below"
+than = 1
+contradicted_by = "An interval above one."
+units = "contexts"
+least = 20
+published = 0.25
+printed = "Table 2"
+
+["bounds/size/{model}/{temperature}"]
+statement = "The size of {model} at τ = {temperature}."
+side = "measured"
+published = { "0.5" = 0.08, 1 = 0.066 }
+
+["bounds/beats-chance"]
+statement = "More than by chance."
+side = "above"
+contradicted_by = "An interval below chance."
+
+["crossover/alpha"]
+statement = "Another alpha."
+side = "measured"
+"""
 STUB = '# %% tags=["parameters"]\nprofile = "mini"\n\n# %%\nfrom glauber_lib import exact\n'
+MEASURED = {  # never reached: the check of the entries reads the source
+    "02_bounds": """
+if False:
+    run.claim("bounds/alpha", x)
+    run.claim(f"bounds/size/{name}/{temperature:g}", x)
+    run.claim("bounds/beats-chance", x, than=y)
+""",
+    "03_crossover": 'if False:\n    run.claim("crossover/alpha", x)\n',
+}
 
 
 @pytest.fixture
@@ -31,11 +66,12 @@ def root(tmp_path, monkeypatch):
     shutil.copytree(ROOT / "glauber_lib", tmp_path / "glauber_lib", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "notebooks").mkdir()
     shutil.copy(ROOT / "notebooks" / "profiles.toml", tmp_path / "notebooks")
+    (tmp_path / "notebooks" / "claims.toml").write_text(CLAIMS)
     (tmp_path / "data" / "models" / "minilm-3l").mkdir(parents=True)
     shutil.copy(embedded.DATA / "passages.jsonl", tmp_path / "data")
     (tmp_path / "data" / "models" / "minilm-3l" / "model.safetensors").write_bytes(b"weights")
     for name in SECTIONS:
-        (tmp_path / "notebooks" / f"{name}.py").write_text(STUB)
+        (tmp_path / "notebooks" / f"{name}.py").write_text(STUB + MEASURED.get(name, ""))
     monkeypatch.setattr(profiles, "ROOT", tmp_path)
     monkeypatch.setattr(embedded, "DATA", tmp_path / "data")
     monkeypatch.setattr(provenance, "git", lambda *arguments: "abc1234" if arguments[0] == "rev-parse" else "")
@@ -192,6 +228,7 @@ def test_influence_asks_for_what_the_profiles_say(tiny):
 
 def test_a_notebook_asks_for_at_most_what_its_table_declares(root, tiny_folders, monkeypatch):
     notebook = "03_crossover"
+    shutil.copy(ROOT / "notebooks" / "claims.toml", root / "notebooks")
     source = (ROOT / "notebooks" / f"{notebook}.py").read_text().replace('profile = "mini"', 'profile = "smoke"')
     edit_profiles(root, lambda text: text.replace('"minilm-3l"', f'"{tiny_folders["bert"]}"'))
     monkeypatch.setenv("GLAUBER_CACHE", "off")
@@ -215,92 +252,173 @@ def test_a_notebook_asks_for_at_most_what_its_table_declares(root, tiny_folders,
 # Claims ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_claim_is_recorded_as_json_can_hold_it(root, capsys):
+def estimate(value=0.5, interval=(0.25, 0.75), n=20, unit="contexts", kind="estimate"):
+    return Estimate(value, interval, n, unit, kind)
+
+
+def test_a_claim_is_recorded_with_what_its_entry_says_as_json_can_hold_it(root, capsys):
     run = Run("02_bounds", "smoke")
-    run.claim("alpha", "Alpha is small.", np.float32(0.5), published=0.25, interval=np.array([0.25, np.inf]),
-              kind="lower bound", n=np.int64(8), verdict=np.bool_(False), why="0.5 > 0.25")  # fmt: skip
+    run.claim("bounds/alpha", estimate(np.float32(0.5), (np.float64(0.25), np.inf), np.int64(20), kind="lower bound"))
     (claim,) = json.loads(json.dumps(run.claims))
     assert claim == {
-        "id": "bounds/alpha", "statement": "Alpha is small.", "published": 0.25, "measured": 0.5,
-        "interval": [0.25, None], "kind": "lower bound", "n": 8, "verdict": "does not hold", "why": "0.5 > 0.25",
+        "id": "bounds/alpha", "statement": "Alpha is below one.", "published": 0.25, "printed": "Table 2",
+        "measured": 0.5, "interval": [0.25, None], "kind": "lower bound", "n": 20, "unit": "contexts",
+        "verdict": "undecided", "why": "must lie below 1", "contradicted_by": "An interval above one.",
     }  # fmt: skip
     printed = capsys.readouterr().out
-    assert "bounds/alpha: 0.5" in printed and "published 0.25" in printed and "does not hold" in printed
+    assert all(
+        part in printed for part in ("bounds/alpha: 0.5 [0.25, –]", "20 contexts", "published 0.25", "undecided")
+    )
+    assert run.published("bounds/alpha") == 0.25
 
 
-ESTIMATE = {
-    "value": np.float64(0.5),
-    "interval": (0.25, np.nan),
-    "n": np.int64(8),
-    "unit": "passages",
-    "kind": "censored",
-}
-
-
-def test_an_estimate_brings_its_interval_size_unit_and_kind(root):
+def test_a_family_names_its_members_and_their_published_values(root):
     run = Run("02_bounds", "smoke")
-    run.claim("alpha", "Alpha is small.", SimpleNamespace(**ESTIMATE), verdict=True)
-    (claim,) = json.loads(json.dumps(run.claims))
-    assert claim["measured"] == 0.5 and claim["interval"] == [0.25, None]
-    assert (claim["n"], claim["unit"], claim["kind"]) == (8, "passages", "censored")
+    run.claim("bounds/size/org/model/0.5", estimate())
+    run.claim("bounds/size/org/model/2", estimate(), note="a note")
+    first, second = run.claims
+    assert first["statement"] == "The size of org/model at τ = 0.5." and first["published"] == 0.08
+    assert second["published"] is None and (second["verdict"], second["why"]) == ("measured", "a note")
 
 
-@pytest.mark.parametrize("more", [{"interval": (0, 1)}, {"n": 3}])
-def test_an_estimate_with_another_interval_or_size_besides_it_is_refused(root, more):
-    with pytest.raises(ValueError, match="got others besides it"):
-        Run("02_bounds", "smoke").claim("alpha", "Alpha.", SimpleNamespace(**ESTIMATE), verdict=True, **more)
-
-
-@pytest.mark.parametrize("fault", [{"kind": "guess"}, {"verdict": "maybe"}, {"verdict": "True"}])
-def test_a_claim_of_unknown_kind_or_verdict_is_refused(root, fault):
+def test_below_the_least_number_of_units_there_is_no_verdict(root):
     run = Run("02_bounds", "smoke")
-    with pytest.raises(ValueError, match="kind must be one of"):
-        run.claim("x", "X.", 1.0, **{"verdict": True, **fault})
+    run.claim("bounds/alpha", estimate(n=19))
+    assert run.claims[0]["verdict"] == "undecided" and "19 contexts, at least 20 are needed" in run.claims[0]["why"]
+
+
+def test_what_is_compared_with_may_be_measured_and_is_given_once(root):
+    run = Run("02_bounds", "smoke")
+    run.claim("bounds/beats-chance", estimate(), than=0.2)
+    assert run.claims[0]["verdict"] == "holds" and "above 0.2" in run.claims[0]["why"]
+    for id, than in (("bounds/alpha", 2.0), ("bounds/beats-chance", None)):
+        with pytest.raises(ValueError, match=r"either in claims\.toml or in the call"):
+            Run("02_bounds", "smoke").claim(id, estimate(), than=than)
+
+
+def test_a_claim_without_a_number_says_what_is_lacking(root):
+    run = Run("02_bounds", "smoke")
+    with pytest.raises(ValueError, match="say in `note` what is lacking"):
+        run.claim("bounds/alpha", None)
+    run.claim("bounds/alpha", None, note="needs two models")
+    assert (run.claims[0]["verdict"], run.claims[0]["why"]) == ("not measurable here", "needs two models")
+    assert run.claims[0]["measured"] is None
+
+
+@pytest.mark.parametrize(
+    "id, change, message",
+    [
+        ("bounds/beta", {}, r"no entry in notebooks/claims\.toml"),
+        ("crossover/alpha", {}, "must begin with 'bounds/'"),
+        ("bounds/alpha", {"unit": "chains"}, "is about contexts, got an estimate from chains"),
+    ],
+)
+def test_a_claim_that_its_entry_does_not_fit_is_refused(root, id, change, message):
+    run = Run("02_bounds", "smoke")
+    with pytest.raises(ValueError, match=message):
+        run.claim(id, estimate(**change))
     assert run.claims == []
 
 
 def test_a_claim_is_recorded_once(root):
     run = Run("02_bounds", "smoke")
-    run.claim("x", "X.", 1.0, verdict=True)
-    with pytest.raises(ValueError, match="'bounds/x' recorded twice"):
-        run.claim("x", "X.", 1.0, verdict=True)
+    run.claim("bounds/alpha", estimate())
+    with pytest.raises(ValueError, match="'bounds/alpha' recorded twice"):
+        run.claim("bounds/alpha", estimate())
+
+
+@pytest.mark.parametrize(
+    "table, message",
+    [
+        ('statement = "X."', r"lacks \['side'\]"),
+        ('statement = "X."\nside = "above"\nthan = 0', "say what would contradict it"),
+        ('statement = "X."\nside = "measured"\nrule = 1', r"unknown keys \['rule'\]"),
+        ('statement = "X."\nside = "measured"\nleast = 3', "name what is drawn independently"),
+    ],
+)
+def test_an_entry_that_cannot_judge_is_refused(root, table, message):
+    (root / "notebooks" / "claims.toml").write_text(f'["bounds/x"]\n{table}\n')
+    with pytest.raises(ValueError, match=message):
+        claims.read_claims()
+
+
+def test_a_notebook_and_its_entries_must_name_the_same_claims(root):
+    source = root / "notebooks" / "02_bounds.py"
+    complete = source.read_text()
+    claims.check_entries(["02_bounds"])
+    source.write_text(complete + 'run.claim("bounds/new", x)\n')
+    with pytest.raises(ValueError, match=r"02_bounds: claims without an entry in claims.toml: \['bounds/new'\]"):
+        claims.check_entries(["02_bounds"])
+    source.write_text(STUB)
+    with pytest.raises(ValueError, match=r"entries that 02_bounds does not measure: .*bounds/alpha"):
+        claims.check_entries(["02_bounds"])
+
+
+def test_the_notebooks_and_claims_toml_name_the_same_claims():
+    claims.check_entries(profiles.notebooks())
+    sections = {name.split("_", 1)[1] for name in profiles.notebooks()}
+    assert {entry.id.split("/")[0] for entry in claims.read_claims()} <= sections
 
 
 def results(root):
     return json.loads((root / "build" / "smoke" / "figures" / "results.json").read_text())
 
 
-def test_finish_replaces_only_its_own_claims(root):
+def test_finish_replaces_only_its_own_claims_and_lists_what_was_not_asked(root):
     for notebook, values in (
-        ("02_bounds", {"a": 1.0, "b": 2.0}),
-        ("03_crossover", {"a": 3.0}),
-        ("02_bounds", {"b": 4.0}),
+        ("02_bounds", {"bounds/alpha": 1.0, "bounds/size/a/1": 2.0}),
+        ("03_crossover", {"crossover/alpha": 3.0}),
+        ("02_bounds", {"bounds/size/a/1": 4.0}),
     ):
         run = Run(notebook, "smoke")
         for id, value in values.items():
-            run.claim(id, "A statement.", value, verdict=True)
+            run.claim(id, estimate(value, None))
         run.finish()
-    assert {c["id"]: c["measured"] for c in results(root)["claims"]} == {"bounds/b": 4.0, "crossover/a": 3.0}
-    assert set(results(root)["provenance"]["seconds"]) == {"02_bounds", "03_crossover"}
-    assert results(root)["provenance"]["notebooks"]["02_bounds"]["commit"] == "abc1234"
+    found = results(root)
+    assert {c["id"]: c["measured"] for c in found["claims"]} == {"bounds/size/a/1": 4.0, "crossover/alpha": 3.0}
+    assert found["not_asked"] == {"bounds": ["bounds/alpha", "bounds/beats-chance"], "crossover": []}
+    page = (root / "build" / "smoke" / "figures" / "claims.md").read_text()
+    assert "The size of a at τ = 1." in page and "Not asked in this profile: `bounds/alpha`" in page
 
 
-def test_provenance_names_what_the_result_depends_on(root, tiny_folders):
+def test_results_say_what_was_measured_and_provenance_where_it_comes_from(root, tiny_folders):
     run = Run("02_bounds", "smoke")
     model = run.model(tiny_folders["bert"])
     assert run.model(tiny_folders["bert"]) is model
-    facts = run.provenance
-    assert (facts["profile"], facts["seed"], facts["commit"], facts["dirty"]) == ("smoke", 0, "abc1234", False)
-    assert list(facts["models"].values()) == [model.checksum]
+    run.finish()
+    found = results(root)
+    assert (found["profile"], found["seed"]) == ("smoke", 0)
+    assert list(found["models"]["bounds"].values()) == [model.checksum]
+    facts = json.loads((run.figures / "provenance.json").read_text())["02_bounds"]
+    assert (facts["commit"], facts["dirty"]) == ("abc1234", False) and facts["seconds"] >= 0
     assert facts["versions"]["numpy"] == np.__version__
+
+
+def test_the_same_run_at_another_commit_leaves_the_same_bytes(root, monkeypatch):
+    def leave():
+        run = Run("02_bounds", "smoke")
+        run.claim("bounds/alpha", estimate())
+        figure, axis = plt.subplots()
+        axis.plot([1, 2])
+        run.save_figure(figure, "curve")
+        run.save_table(pd.DataFrame({"x": [1]}), "table")
+        run.finish()
+        return {path.name: path.read_bytes() for path in run.figures.iterdir() if path.name != "provenance.json"}
+
+    first = leave()
+    monkeypatch.setattr(provenance, "git", lambda *arguments: "fff0000")
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")  # another day
+    again = leave()
+    assert set(first) == {"curve.png", "curve.pdf", "table.csv", "table.md", "results.json", "claims.md"}
+    assert again == first
 
 
 # Outputs -----------------------------------------------------------------------------------------------------------
 
-LABEL = "02_bounds, profile smoke, seed 0, commit abc1234"
+LABEL = "02_bounds, profile smoke, seed 0"
 
 
-def test_tables_carry_profile_seed_and_commit(root):
+def test_tables_carry_notebook_profile_and_seed(root):
     table = pd.DataFrame({"model": ["one", "two"], "mean": [1.23456, np.nan]})
     run = Run("02_bounds", "smoke")
     assert run.save_table(table, "summary") is table
@@ -311,7 +429,7 @@ def test_tables_carry_profile_seed_and_commit(root):
     assert LABEL in markdown and "1.23" in markdown and "nan" not in markdown.lower()
 
 
-def test_figures_carry_profile_seed_and_commit(root):
+def test_figures_carry_notebook_profile_and_seed(root):
     run = Run("02_bounds", "smoke")
     figure, _ = plt.subplots()
     run.save_figure(figure, "curve")
@@ -376,6 +494,7 @@ def test_a_finished_notebook_is_current_until_an_output_is_gone(root):
         ("data/passages.jsonl", '{"id": "new", "topic": "food", "text": "another"}\n'),
         ("data/models/minilm-3l/model.safetensors", "other weights"),
         ("notebooks/profiles.toml", "\n[smoke.02_bounds.extra]\nx = 1\n"),
+        ("notebooks/claims.toml", '\n["bounds/new"]\nstatement = "New."\nside = "measured"\n'),
     ],
 )
 def test_a_notebook_is_not_current_after_a_change_of_its_input(root, path, change):

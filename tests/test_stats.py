@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 from statsmodels.stats.proportion import proportion_confint
 
 from glauber_lib.stats import (
-    UNDECIDED,
     Estimate,
-    above,
-    below,
     binned_intervals,
     bootstrap_estimate,
     bootstrap_interval,
@@ -23,24 +20,79 @@ from glauber_lib.stats import (
     rank_correlation,
     share_estimate,
     true_runs,
+    verdict,
 )
 
 # Verdicts ------------------------------------------------------------------------------------------------------------
 
 
+def judged(interval, side, than, **change):
+    estimate = Estimate(**({"value": np.mean(interval or np.nan), "interval": interval, "n": 30, "unit": "passages"} | change))
+    return verdict(estimate, side, than)[0]
+
+
 @pytest.mark.parametrize(
-    "interval, verdict", [((0.1, 0.2), True), ((-0.2, -0.1), False), ((-0.1, 0.1), UNDECIDED), ((0.0, 0.1), UNDECIDED)]
+    "interval, said",
+    [((0.1, 0.2), "holds"), ((-0.2, -0.1), "does not hold"), ((-0.1, 0.1), "undecided"), ((0.0, 0.1), "undecided")],
 )
-def test_a_verdict_needs_an_interval_on_one_side(interval, verdict):
+def test_a_verdict_needs_the_interval_on_one_side(interval, said):
     low, high = interval
-    assert above(interval) == above((low + 5, high + 5), null=5.0) == verdict
-    assert below((-high, -low)) == below((5 - high, 5 - low), null=5.0) == verdict
-    assert below(interval) == (verdict if verdict == UNDECIDED else not verdict)
+    assert judged(interval, "above", 0) == judged((low + 5, high + 5), "above", 5) == said
+    assert judged((-high, -low), "below", 0) == said
+    other = {"holds": "does not hold", "does not hold": "holds", "undecided": "undecided"}
+    assert judged(interval, "below", 0) == other[said]
+
+
+@pytest.mark.parametrize(
+    "interval, said",
+    [((0.95, 1.05), "holds"), ((1.2, 1.3), "does not hold"), ((0.5, 0.8), "does not hold"), ((1.0, 1.2), "undecided"),
+     ((0.5, 1.5), "undecided")],
+)  # fmt: skip
+def test_inside_holds_if_the_whole_interval_is_and_outside_is_its_contrary(interval, said):
+    assert judged(interval, "inside", [0.9, 1.1]) == said
+    other = {"holds": "does not hold", "does not hold": "holds", "undecided": "undecided"}
+    assert judged(interval, "outside", [0.9, 1.1]) == other[said]
+
+
+@pytest.mark.parametrize(
+    "kind, above, below",
+    [
+        ("exact", "holds", "does not hold"),
+        ("lower bound", "holds", "does not hold"),  # the true value is larger still
+        ("upper bound", "undecided", "undecided"),
+        ("estimate", "undecided", "undecided"),  # without an interval
+    ],
+)
+def test_a_value_without_an_interval_decides_by_what_it_is(kind, above, below):
+    for side, said in (("above", above), ("below", below)):
+        assert judged(None, side, 1.0, value=2.0, kind=kind) == said
+    assert judged(None, "below", 3.0, value=2.0, kind="upper bound") == "holds"
+    assert judged(None, "below", 3.0, value=2.0, kind="lower bound") == "undecided"
 
 
 @pytest.mark.parametrize("interval", [(np.nan, np.nan), (np.nan, np.inf), (-np.inf, np.inf)])
 def test_an_interval_that_knows_nothing_decides_nothing(interval):
-    assert above(interval) == below(interval) == UNDECIDED
+    assert judged(interval, "above", 0, value=1.0) == judged(interval, "below", 0, value=1.0) == "undecided"
+
+
+def test_a_test_rejects_or_decides_nothing_and_a_measured_number_claims_nothing():
+    assert judged(None, "test", 0.05, value=0.01, kind="exact") == "holds"
+    assert judged(None, "test", 0.05, value=0.5, kind="exact") == "undecided"
+    assert judged(None, "measured", None, value=0.5) == "measured"
+    assert judged(None, "above", 0, value=np.nan) == "not measurable here"
+
+
+def test_below_the_least_number_there_is_no_verdict_and_what_would_decide_is_said():
+    estimate = Estimate(0.1, (-0.1, 0.3), 30, "passages")
+    assert verdict(estimate, "above", 0) == ("undecided", "must lie above 0; about 120 passages would decide")
+    said, why = verdict(Estimate(0.1, (0.05, 0.3), 29, "passages"), "above", 0, least=30)
+    assert said == "undecided" and why == "29 passages, at least 30 are needed; must lie above 0"
+
+
+@pytest.mark.parametrize("side, than", [("beside", 0), ("above", None), ("above", [0, 1]), ("inside", 0.5)])
+def test_a_rule_that_makes_no_sense_is_refused(side, than):
+    with pytest.raises(ValueError, match=r"side must be one of|asks for"):
+        judged((0.1, 0.2), side, than)
 
 
 # Estimates -----------------------------------------------------------------------------------------------------------
@@ -169,7 +221,7 @@ def test_bootstrap_of_groups_keeps_pairs_and_needs_no_order_of_the_rows():
 
 def test_one_group_gives_no_interval_and_groups_must_fit():
     interval = bootstrap_interval([1.0, 2.0], groups=["a", "a"])
-    assert np.isnan(interval).all() and above(interval) == UNDECIDED
+    assert np.isnan(interval).all()
     with pytest.raises(ValueError, match="one label for each of 2 rows"):
         bootstrap_interval([1.0, 2.0], groups=[0, 1, 2])
 

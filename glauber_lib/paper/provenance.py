@@ -43,6 +43,6 @@ def describe_run(
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu", "dtype": "float32",
         "tf32": torch.backends.cuda.matmul.allow_tf32,  # off by default, and nothing here turns it on
         "versions": versions(),
-        "models": {name: model.checksum for name, model in models.items()},
-        "hub_commits": {name: found for name, found in commits.items() if found},
+        "models": {str(name): model.checksum for name, model in models.items()},
+        "hub_commits": {str(name): found for name, found in commits.items() if found},
     }  # fmt: skip

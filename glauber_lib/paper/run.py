@@ -219,7 +219,7 @@ class Run:
     def _write_results(self):
         old = _read(self.figures / "results.json")
         others = [c for c in old.get("claims", []) if not c["id"].startswith(self.section + "/")]
-        checksums = {name: model.checksum for name, model in sorted(self._models.items())}
+        checksums = {str(name): model.checksum for name, model in sorted(self._models.items())}
         idle = claims.not_asked(self._entries, self.section, self.claims)
         results = {
             "profile": self.profile, "seed": self.seed,

@@ -110,9 +110,9 @@ def choose(profile: str, named: list[str] | None, *, companions: bool = False) -
     available = profiles.companions() if companions else profiles.sections()
     missing = {notebook: profiles.missing_table(profile, notebook) for notebook in available}
     chosen = named or [notebook for notebook in available if not missing[notebook]]
-    claims.check_entries(chosen)
     for notebook in chosen:
         profiles.declared_cost(profiles.load_profile(profile, notebook))  # an error here, not in the middle of a run
+    claims.check_entries(chosen)
     for notebook, reason in missing.items():
         if reason and not named:
             print(f"{notebook}: skipped, {reason}")
