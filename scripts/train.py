@@ -4,7 +4,8 @@ The recipe (masked models): windows of 5-80 tokens between [CLS] and [SEP], the 
 share of the sites masked while the learning rate is constant, less while it decays linearly to zero, and one to three
 sites at its end; AdamW, gradient clipping, an exponential average of the weights. The head can be trained alone at
 first. The word embeddings stay frozen, so that they need not be stored. The causal model is the same network with a
-causal attention mask, trained on the next token at a quarter of the sites.
+causal attention mask, trained on the next token at a fixed share of the sites. A smaller model begins with some layers of
+a larger one and learns its conditionals beside the text (`distil.py`).
 
 Resumable: the checkpoint holds weights, average, optimiser and step; every batch is a function
 of (seed, step, rank), so a resumed run sees the batches it would have seen. Run it under
@@ -90,8 +91,7 @@ def batch(windows, rng, tokens, rate, causal):
     """One training batch: inputs (B, T), sites asked for (B, k), their tokens (B, k)."""
     length = int(rng.choice(LENGTHS))
     ids = windows.draw(rng, max(1, tokens // (length + 2)), length)
-    share = 0.25 if causal else rate
-    k = max(1, round(share * length)) if share else int(rng.integers(1, 4))
+    k = max(1, round(rate * length)) if rate else int(rng.integers(1, 4))
     sites = torch.from_numpy(rng.random((len(ids), length)).argsort(axis=1)[:, :k].copy()) + 1
     answers = ids.gather(1, sites)
     if causal:
@@ -205,6 +205,7 @@ def train(args):
         if rank == 0 and step in SNAPSHOTS:
             keep(network, args.work / args.model / f"{step:06d}.safetensors")
         factor, rate = schedule(step, args.steps, args.flat, args.masked)
+        rate = args.masked if causal else rate
         for group, lr in zip(optimizer.param_groups, peak, strict=True):
             group["lr"] = lr * factor
         alone = step < args.head_steps
@@ -284,7 +285,9 @@ def main():
     parser.add_argument("--head-rate", type=float, default=2e-3)
     parser.add_argument("--head-steps", type=int, default=0, help="steps that train the head alone, at first")
     parser.add_argument("--flat", type=float, default=0.7, help="share of the steps at constant learning rate")
-    parser.add_argument("--masked", type=float, default=0.25, help="share of sites masked during that time")
+    parser.add_argument(
+        "--masked", type=float, default=0.25, help="share of sites masked during that time, or asked of a causal model"
+    )
     parser.add_argument("--every", type=int, default=250)
     parser.add_argument("--seed", type=int, default=0)
     train(parser.parse_args())

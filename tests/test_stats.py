@@ -27,8 +27,8 @@ from glauber_lib.stats import (
 
 
 def judged(interval, side, than, **change):
-    estimate = Estimate(**({"value": np.mean(interval or np.nan), "interval": interval, "n": 30, "unit": "passages"} | change))
-    return verdict(estimate, side, than)[0]
+    whole = {"value": np.mean(interval or np.nan), "interval": interval, "n": 30, "unit": "passages"}
+    return verdict(Estimate(**(whole | change)), side, than)[0]
 
 
 @pytest.mark.parametrize(
