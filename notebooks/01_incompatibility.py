@@ -64,21 +64,21 @@ short = {name: name.split("/")[-1] for name in masked}  # of answerdotai/ModernB
 
 
 # %%
-def draw(name):
+def draw_rectangles(name):
     """Rectangles of a masked model."""
     states = run.model(name).states(passages, n=run["n_tokens"])
     return run.cached(incompatibility.sample_rectangles, run.model(name), states, run["rectangles"], seed=run.seed)
 
 
-def floor(name):
+def measure_floor(name):
     """Noise floor (nats) of a masked model, on some of its rectangles."""
     noisy = drawn[name].take(range(run["noise_rectangles"]))
     return run.cached(incompatibility.noise_floor, run.model(name), noisy)
 
 
-drawn = {name: draw(name) for name in masked}
+drawn = {name: draw_rectangles(name) for name in masked}
 results = {name: run.cached(incompatibility.measure_rectangles, run.model(name), drawn[name]) for name in masked}
-floors = {name: floor(name) for name in masked}
+floors = {name: measure_floor(name) for name in masked}
 
 
 # %% [markdown]
@@ -359,8 +359,8 @@ run.save_figure(figure, "incompatibility-two-sides")
 
 # %% [markdown]
 # The two readings of a masked model are only loosely related, and in a large part of the rectangles their signs differ;
-# the control lies on the diagonal. Most readings are small, where a small mismatch suffices to turn the sign, so the
-# figure does not show that strong attractions are read as repulsions.
+# the control lies on the diagonal. Many readings are small, where a small mismatch turns the sign, so the share of
+# opposite signs alone does not say that strong attractions are read as repulsions.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -412,9 +412,9 @@ figure.suptitle(
 run.save_figure(figure, "incompatibility-where")
 
 # %% [markdown]
-# Δ falls with the distance of the two sites, and most of the large Δ stand at neighbouring sites. Relative to the
-# readings the mismatch stays large at every size. The figure does not separate distance from influence, since near
-# sites are also those that influence each other most.
+# Δ is largest for near sites and falls with their distance, and relative to the readings the mismatch stays large at
+# every size. The figure does not separate distance from influence: near sites are also those that influence each other
+# most.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -510,8 +510,9 @@ scaled = {
 }
 coldest = min(scaled, key=lambda tau: scaled[tau].interval[0])
 tried = f"τ = {', '.join(f'{tau:g}' for tau in scaled)}; lowest at τ = {coldest:g}"
-noise = 10 * floors[chain_model.name]
-run.claim(f"incompatibility/persists/{chain_model.name}", scaled[coldest], than=noise, note=tried)
+run.claim(
+    f"incompatibility/persists/{chain_model.name}", scaled[coldest], than=10 * floors[chain_model.name], note=tried
+)
 
 sizes, deltas = [parameters[name] for name in masked], [means[name].value for name in masked]
 in_any_order = permutation_test(
@@ -553,13 +554,15 @@ for k, row in enumerate(top.itertuples()):
 # With the embedded models of the default profile:
 #
 # 1. The conditionals of every masked model are incompatible, and the control's are not (`mean-delta`, `control`,
-#    `control-conditionals`). The published size of the mean is not reproduced: the embedded models lie below 0.6–0.8
-#    nats. No published model was run.
+#    `control-conditionals`). The published size of the mean is not reproduced: the embedded models lie below every
+#    published mean. No published model was run.
 # 2. "No effect of a few outliers" holds only in part. Nearly every rectangle has a Δ far above the noise, but the tail
 #    is heavier than an exponential one and carries much of the mean (`not-outliers`, and the median in Table 1).
 # 3. Δ grows with influence (`delta-grows-with-influence`). Both quantities come from the same conditionals; influence
 #    of independent replacements is not measured here.
-# 4. Incompatibility persists from low to high temperature (`persists`). Whether Δ grows with the number of parameters
+# 4. The two readings of a cross-ratio are loosely related and often of opposite sign, and Δ falls with distance
+#    (`two-sides`, `opposite-sign`, `distance`). These are descriptions of the embedded models, without a bound to pass.
+# 5. Incompatibility persists from low to high temperature (`persists`). Whether Δ grows with the number of parameters
 #    is open (`size`).
 
 # %%
