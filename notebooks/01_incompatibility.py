@@ -236,7 +236,7 @@ def panel_distribution(axis, name, edges):
     axis.axvspan(low, high, color="black", alpha=0.15, linewidth=0)
     plotting.reference_line(axis, delta.mean(), f"mean {delta.mean():.2f}", vertical=True, color="black")
     axis.set_xscale("log")
-    plotting.plain_ticks(axis.xaxis)
+    plotting.value_ticks(axis, 10.0 ** np.arange(np.ceil(np.log10(edges[0])), np.log10(edges[-1])))
     axis.set_title(f"{short[name]}  ({len(delta)} rectangles, {means[name].n} passages)", fontsize=10)
     axis.set_xlabel("Δ (nats)")
 
