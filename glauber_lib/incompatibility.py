@@ -221,6 +221,15 @@ def opposite_signs(x: ArrayLike, y: ArrayLike, *, floor: float = 0.0) -> np.ndar
     return (x * y < 0) & (np.minimum(np.abs(x), np.abs(y)) > floor)
 
 
+def mean_without_largest(values: ArrayLike, share: float = 0.05) -> float:
+    """The mean of all but the largest `share` of the values, over the mean of all: one if they are equal.
+
+    For an exponential law and a share of 0.05 it is 0.842.
+    """
+    values = np.asarray(values)
+    return float(np.mean(values[values <= np.quantile(values, 1 - share)]) / np.mean(values))
+
+
 def marked_texts(model: Any, rectangles: Rectangles, *, b: bool = False, d: bool = False) -> list[str]:
     """One corner of each rectangle as text, the tokens at i and j in brackets.
 

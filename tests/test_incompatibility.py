@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from glauber_lib.incompatibility import (
     Rectangles,
     marked_texts,
+    mean_without_largest,
     measure_joint,
     measure_rectangles,
     noise_floor,
@@ -257,6 +258,14 @@ def test_opposite_signs_count_only_above_the_floor():
     x, y = [1.0, 1.0, -1.0, 1.0, 0.0], [-1.0, 2.0, 0.01, -0.001, 1.0]
     assert opposite_signs(x, y).tolist() == [True, False, True, True, False]
     assert opposite_signs(x, y, floor=0.005).tolist() == [True, False, True, False, False]
+
+
+def test_mean_without_the_largest_is_a_share_of_the_mean():
+    assert mean_without_largest([2.0] * 7) == 1.0
+    assert mean_without_largest([1.0] * 19 + [21.0]) == pytest.approx(1 / 2)
+    assert mean_without_largest([1.0, 3.0], share=0.5) == pytest.approx(1 / 2)
+    exponential = np.random.default_rng(0).exponential(size=100_000)
+    assert mean_without_largest(exponential) == pytest.approx((1 - 0.05 * (1 + np.log(20))) / 0.95, abs=0.01)
 
 
 def test_marked_texts_put_both_sites_in_brackets(tiny):
