@@ -264,7 +264,7 @@ run.save_figure(contexts_figure, "bounds-contexts")
 # %%
 # NBVAL_CHECK_OUTPUT
 climbed = Estimate(searches["climbing"][-1], None, 1, "searches", "lower bound")
-note = f"than the best of as many random pairs; a worst pair for each site of its own gives {column_sums[column]:.2f}"
+note = f"the best of as many random pairs; a worst pair for each site of its own gives {column_sums[column]:.2f}"
 run.claim("bounds/search-raises-alpha", climbed, than=searches["random pairs"][-1], note=note)
 
 
@@ -718,10 +718,12 @@ draw_stays(escape_axes[1], "mean stay by the bound")
 line = np.array([1, 2 * traps["mean stay, exact"].max()])
 fitted = line ** fit["slope"] * fit["center"] ** (fit["slope"] - 1) / fit["ratio"]
 escape_axes[0].plot(line, line, color="black", linewidth=1, label="observed = predicted")
-escape_axes[0].plot(line, fitted, "--", color=COLORS[0], linewidth=1, label=f"regression: slope {fit['slope']:.3f}")
+label = "regression: slope {:.3f} [{:.3f}, {:.3f}]".format(fit["slope"], *fit["slope_interval"])
+escape_axes[0].plot(line, fitted, "--", color=COLORS[0], linewidth=1, label=label)
 escape_axes[0].set(xscale="log", yscale="log", xlabel="predicted mean stay (steps), exact from the conditionals")
 escape_axes[0].set_ylabel(f"observed mean stay of {run['escape_repeats']} chains (steps)")
-escape_axes[0].set_title(f"τ = {', '.join(map('{:g}'.format, run['trap_temperatures']))}, n = {n}")
+shown_taus = ", ".join(f"{temperature:g}" for temperature in run["trap_temperatures"])
+escape_axes[0].set_title(f"τ = {shown_taus}, n = {n}, budget {run['escape_steps']:,} steps")
 escape_axes[1].axvline(1.0, color="0.4", linestyle="--", linewidth=1, label="one step: left of it the bound says nothing")
 escape_axes[1].set(xscale="log", xlabel="mean stay by the bound $e^{γ/τ}/(|V|-1)$ (steps)")
 escape_axes[1].set_title(f"The paper's bound; {int((traps['min gap'] <= 0).sum())} states have no margin")
