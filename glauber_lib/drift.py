@@ -9,8 +9,10 @@ from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
 from glauber_lib.draws import check_temperature
-from glauber_lib.margins import scores_by_site
+from glauber_lib.influence import threshold
+from glauber_lib.margins import escape_probability, scores_by_site
 from glauber_lib.models import ConditionalModel
+from glauber_lib.stats import bootstrap_interval
 
 
 def states_with_count(states: ArrayLike, token: int, count: int, *, seed: int = 0) -> np.ndarray:
@@ -60,7 +62,8 @@ def token_drift(model: ConditionalModel, states: ArrayLike, token: int, temperat
     -------
     DataFrame
         Per temperature and state: ``temperature``; ``count``; ``up`` = :math:`p_+ = \frac1n \sum_{x_i \ne v} \pi_i(v)`;
-        ``down`` = :math:`p_- = \frac1n \sum_{x_i = v} (1 - \pi_i(v))`; ``drift`` = up - down.
+        ``down`` = :math:`p_- = \frac1n \sum_{x_i = v} (1 - \pi_i(v))`; ``drift`` = up - down; ``lead`` =
+        :math:`\log p_+/p_-`, nan where all sites hold the token or none does, so that one of the two is no move.
     """
     states = np.asarray(states)
     size, n = states.shape
@@ -75,10 +78,13 @@ def token_drift(model: ConditionalModel, states: ArrayLike, token: int, temperat
     holds = states == token
     enter, leave = chance.reshape(len(temperatures), 2, size, n).swapaxes(0, 1)  # (K, B, n) each
     up, down = (enter * ~holds).sum(2) / n, (leave * holds).sum(2) / n  # (K, B)
+    count = np.tile(holds.sum(1), len(temperatures))
+    with np.errstate(divide="ignore", invalid="ignore"):  # at low temperature a token may have no chance at all
+        lead = np.where((count > 0) & (count < n), np.log(up / down).ravel(), np.nan)
     return pd.DataFrame(
         {
-            "temperature": np.repeat(temperatures, size), "count": np.tile(holds.sum(1), len(temperatures)),
-            "up": up.ravel(), "down": down.ravel(), "drift": (up - down).ravel(),
+            "temperature": np.repeat(temperatures, size), "count": count,
+            "up": up.ravel(), "down": down.ravel(), "drift": (up - down).ravel(), "lead": lead,
         }
     )  # fmt: skip
 
@@ -109,13 +115,13 @@ def scan_drift(
     model: ConditionalModel,
     states: ArrayLike,
     tokens: Sequence[int],
-    count: int,
+    counts: Sequence[int],
     temperatures: ArrayLike,
     *,
     seed: int = 0,
     progress: str | None = None,
 ) -> pd.DataFrame:
-    """Drift of every token of a list, each from states that hold it at `count` sites.
+    """Drift of every token of a list, each from states that hold it at each of some counts of sites.
 
     Parameters
     ----------
@@ -123,7 +129,7 @@ def scan_drift(
     states : array_like, int[B, n]
         What stands at the other sites.
     tokens : sequence of int
-    count : int
+    counts : sequence of int
     temperatures : array_like, float[K]
     seed : int
     progress : str, optional
@@ -134,8 +140,105 @@ def scan_drift(
     DataFrame
         Rows of `token_drift` with a column ``token``.
     """
+    pairs = [(token, count) for token in tokens for count in counts]
     tables = [
         token_drift(model, states_with_count(states, token, count, seed=seed), token, temperatures).assign(token=token)
-        for token in tqdm(tokens, desc=progress, disable=progress is None, leave=False)
+        for token, count in tqdm(pairs, desc=progress, disable=progress is None, leave=False)
     ]
     return pd.concat(tables, ignore_index=True)
+
+
+def summarize_drift(drift: pd.DataFrame, groups: ArrayLike) -> pd.DataFrame:
+    """Drift from boundary states at each temperature.
+
+    Parameters
+    ----------
+    drift : DataFrame
+        From `token_drift` for one token.
+    groups : array_like, [B]
+        What each of its states was made from: whole groups are resampled.
+
+    Returns
+    -------
+    DataFrame
+        Per temperature: ``temperature``, ``states``, ``least`` and ``median`` drift, the 95% interval ``low``, ``high``
+        of the median, ``positive`` (share of the states), the medians ``up`` and ``down``, and the least ``lead``.
+    """
+    rows = []
+    for temperature, group in drift.groupby("temperature"):
+        low, high = bootstrap_interval(group.drift, statistic=np.median, groups=groups)
+        rows.append(
+            {
+                "temperature": temperature, "states": len(group), "least": group.drift.min(),
+                "median": group.drift.median(), "low": low, "high": high, "positive": (group.drift > 0).mean(),
+                "up": group.up.median(), "down": group.down.median(), "lead": group.lead.min(),
+            }
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def summarize_scan(scan: pd.DataFrame) -> pd.DataFrame:
+    r"""What a scan allows each token at each count.
+
+    Parameters
+    ----------
+    scan : DataFrame
+        From `scan_drift`.
+
+    Returns
+    -------
+    DataFrame
+        Per token and count, in their order: ``token``, ``count``; ``lead``, the least :math:`\log p_+/p_-` over the
+        states at the lowest temperature, which is above its infimum :math:`\lambda`; ``allowed`` =
+        :math:`e^{\lambda m}` with it for the m counts below, in steps; ``lost``, the temperature above which the lead
+        is lost, nan if there is none at the lowest temperature, infinite if it is not lost at the highest.
+    """
+    rows = []
+    for (token, count), group in scan.groupby(["token", "count"]):
+        leads = group.groupby("temperature").lead.min()
+        lead, lost = leads.iloc[0], np.nan
+        if lead > 0:
+            lost = threshold(leads.index.to_numpy(), leads.to_numpy() + 1)
+            lost = np.inf if np.isnan(lost) else lost
+        allowed = np.exp(max(lead, 0.0) * (count - 1))
+        rows.append({"token": token, "count": count, "lead": lead, "allowed": allowed, "lost": lost})
+    return pd.DataFrame(rows)
+
+
+def predict_count_escape(
+    model: ConditionalModel, strip: pd.DataFrame, n_sites: int, token: int, floor: int, temperature: float
+) -> dict[str, float]:
+    r"""Predicted times from `token` at all sites until at most `floor` sites hold it.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    strip : DataFrame
+        From `scan_drift`, with `token` at every count above `floor`.
+    n_sites, token, floor : int
+    temperature : float
+
+    Returns
+    -------
+    dict
+        ``lead``, the least :math:`\log p_+/p_-` over the sampled states of the strip, which is above its infimum
+        :math:`\lambda`; ``bound`` = :math:`e^{\lambda m}` with it, for the m counts between `floor` and all sites, 1 if
+        the lead is not positive; ``first_move``, the exact mean time to leave the state that holds `token` everywhere;
+        ``birth_death``, `birth_death_time` with the medians of :math:`p_+` and :math:`p_-` at each count. In steps.
+
+    Raises
+    ------
+    ValueError
+        If `strip` lacks a count above `floor`.
+    """
+    mine = strip[(strip.token == token) & (strip["count"] > floor) & (strip.temperature == temperature)]
+    medians = mine.groupby("count")[["up", "down"]].median()
+    if list(medians.index) != list(range(floor + 1, n_sites + 1)):
+        raise ValueError(f"strip must hold the counts {floor + 1} to {n_sites}, got {list(medians.index)}")
+    lead = float(mine.lead.min())
+    return {
+        "lead": lead,
+        "bound": float(np.exp(max(lead, 0.0) * (n_sites - 1 - floor))),
+        "first_move": 1 / escape_probability(model, np.full(n_sites, token), temperature),
+        "birth_death": birth_death_time(medians.up, medians.down),
+    }

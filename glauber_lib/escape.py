@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from glauber_lib.chains import run_chains
 from glauber_lib.draws import check_temperature, chunks
+from glauber_lib.margins import escape_probability
 from glauber_lib.models import ConditionalModel
 from glauber_lib.stats import poisson_interval
 from glauber_lib.traces import Trace
@@ -69,6 +70,58 @@ def recurrent_states(trace: Trace, chain: int, first_step: int, n_states: int) -
     spent = np.bincount(index.ravel(), weights=durations[late])
     order = np.argsort(-spent, kind="stable")
     return distinct[order[visits[order] > 1][:n_states]]
+
+
+def held_sets(trace: Trace, *, n_states: int, basin_states: int) -> pd.DataFrame:
+    """What holds the chains of a trace: the states in which they stay longest, and the sets to which they return.
+
+    Parameters
+    ----------
+    trace : Trace
+    n_states : int
+        Single states per chain, at most (`longest_stays`); a state that two chains of a temperature found counts once.
+    basin_states : int
+        States of a set, at most (`recurrent_states` of the second half of a chain); at least two make a set.
+
+    Returns
+    -------
+    DataFrame
+        First the single states, then the sets: ``chain``, ``temperature``, ``basin`` (a tuple of states, each a tuple
+        of tokens, most occupied first), ``kind`` (``"state"`` or ``"set"``).
+    """
+    stays = longest_stays(trace, n_states).drop_duplicates(["temperature", "state"])
+    rows = [(row.chain, row.temperature, (row.state,), "state") for row in stays.itertuples()]
+    for chain, temperature in enumerate(trace.temperature):
+        basin = recurrent_states(trace, chain, trace.n_steps // 2, basin_states)
+        if len(basin) > 1:
+            rows.append((chain, temperature, tuple(map(tuple, basin.tolist())), "set"))
+    return pd.DataFrame(rows, columns=["chain", "temperature", "basin", "kind"])
+
+
+def observed_stays(timed: pd.DataFrame, by: str) -> pd.DataFrame:
+    """Observed mean stay in each group of timed chains.
+
+    Parameters
+    ----------
+    timed : DataFrame
+        Per chain ``exposure`` (steps) and ``left``, as from `time_escapes`.
+    by : str
+        The column that tells the groups apart.
+
+    Returns
+    -------
+    DataFrame
+        One row per group, indexed by `by`: ``observed`` (steps of exposure per exit, so that censored stays count; nan
+        where no chain left) with its 95% Poisson interval ``low``, ``high``, of which the upper end is infinite where
+        no chain left; ``chains``, and ``left``, how many of them did.
+    """
+    groups = timed.groupby(by)
+    left, exposure = groups.left.sum().astype(int), groups.exposure.sum()
+    ends = np.array([poisson_interval(k) for k in left])
+    with np.errstate(divide="ignore"):
+        low, high = exposure / ends[:, 1], exposure / ends[:, 0]
+    columns = {"observed": exposure / left.where(left > 0), "low": low, "high": high, "chains": groups.size()}
+    return pd.DataFrame({**columns, "left": left})
 
 
 def calibrate_stays(stays: pd.DataFrame, *, per_decade: int = 2) -> pd.DataFrame:
@@ -239,6 +292,46 @@ def time_escapes(
     inside = lambda states: np.array([tuple(state) in members for state in states.tolist()])  # noqa: E731
     options = {"n_steps": n_steps, "seed": seed, "holding": holding, "checkpoint": checkpoint}
     return _time_exits(model, start, inside, repeats, temperature=temperature, **options)
+
+
+def time_stay(
+    model: ConditionalModel,
+    basin: ArrayLike,
+    temperature: float,
+    *,
+    repeats: int,
+    n_steps: int,
+    seed: int = 0,
+    checkpoint: str | Path | None = None,
+) -> pd.DataFrame:
+    """Observed and predicted stays in a set of states, of independent chains from its first state.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    basin : array_like, int[K, n]
+        The set: one state or more.
+    temperature : float
+    repeats, n_steps, seed, checkpoint
+        See `time_escapes`; every step is drawn.
+
+    Returns
+    -------
+    DataFrame
+        As from `time_escapes`, with the predicted ``escape`` probability per step: exact for a single state
+        (`escape_probability`), for a set the inverse of the mean time by `basin_escape_times`.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        After Ctrl-C, as `time_escapes`.
+    """
+    basin = np.asarray(basin)
+    options = {"repeats": repeats, "n_steps": n_steps, "seed": seed, "checkpoint": checkpoint}
+    timed = time_escapes(model, basin[0], basin, temperature, **options)
+    if len(basin) == 1:
+        return timed.assign(escape=escape_probability(model, basin[0], temperature))
+    return timed.assign(escape=1 / basin_escape_times(model, basin, temperature)[0])
 
 
 def time_count_escapes(

@@ -7,10 +7,13 @@ A system is any conditional model and a number of sites; a language model become
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from glauber_lib.draws import check_temperature, probabilities
+from glauber_lib.influence import contraction_bound
+from glauber_lib.margins import mixing_lower_bound
 from glauber_lib.models import ConditionalModel, TabularModel, all_states
 from glauber_lib.stats import rank_correlation
 
@@ -254,3 +257,46 @@ def compare_laws(p: np.ndarray, q: np.ndarray) -> dict[str, float]:
             "KL(q‖p)": divergence(q, p),
             "rank correlation": rank_correlation(p, q),
         }
+
+
+# All of it in one table ---------------------------------------------------------------------------------------------
+
+
+def solve_system(model: ConditionalModel, n_sites: int, temperatures: ArrayLike) -> pd.DataFrame:
+    r"""A small system solved at every temperature: mixing time, both of the paper's bounds, and the stationary law.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    n_sites : int
+    temperatures : array_like, float[K]
+
+    Returns
+    -------
+    DataFrame
+        Per temperature: ``temperature``; ``states``; ``alpha``, the contraction coefficient; ``mixing_time`` (steps);
+        ``upper``, the contraction bound on it, infinite unless alpha is below one; ``lower``, the margin's bound on it,
+        with the state as basin that is left least often and has at most half the mass, nan where that state has no
+        margin; ``relaxation_time``, one over the spectral gap; ``circulation`` (`reversibility_defect`); the
+        `compare_laws` of the stationary law (p) and the normalised pseudo-likelihood (q).
+    """
+    return pd.DataFrame([_solve(model, n_sites, float(t)) for t in np.asarray(temperatures)])
+
+
+def _solve(model, n_sites, temperature):
+    chain = transition_matrix(model, n_sites, temperature)
+    law = stationary_law(chain)
+    held = next(int(k) for k in np.argsort(chain.diagonal())[::-1] if law[k] <= 0.5)
+    gamma = margin(model, all_states(model.n_tokens, n_sites)[[held]])
+    alpha = influence(model, n_sites, temperature).sum(0).max()
+    return {
+        "temperature": temperature,
+        "states": len(law),
+        "alpha": alpha,
+        "mixing_time": mixing_time(chain, law=law),
+        "upper": contraction_bound(alpha, n_sites),
+        "lower": mixing_lower_bound(gamma, temperature, model.n_tokens) if gamma > 0 else np.nan,
+        "relaxation_time": 1 / spectral_gap(chain),
+        "circulation": reversibility_defect(chain, law=law),
+        **compare_laws(law, pseudo_likelihood(model, n_sites, temperature)),
+    }

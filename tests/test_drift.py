@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glauber_lib import exact
-from glauber_lib.drift import birth_death_time, scan_drift, states_with_count, token_drift
+from glauber_lib.drift import (
+    birth_death_time,
+    predict_count_escape,
+    scan_drift,
+    states_with_count,
+    summarize_drift,
+    summarize_scan,
+    token_drift,
+)
 from glauber_lib.escape import time_count_escapes
 from glauber_lib.models import TabularModel, all_states
 
@@ -60,13 +68,50 @@ def test_an_impossible_count_is_refused():
         states_with_count([[0, 1, 1]], 0, 4)
 
 
-def test_a_scan_is_the_drift_of_each_token():
+def test_the_lead_is_a_logarithm_where_both_moves_exist_and_nan_elsewhere():
+    model = random_table(3, 3)
+    table = token_drift(model, all_states(3, 3), 1, [0.7])
+    inner = table["count"].between(1, 2)
+    np.testing.assert_allclose(table.lead[inner], np.log(table.up[inner]) - np.log(table.down[inner]))
+    assert table.lead[~inner].isna().all() and not inner.all()
+
+
+def test_a_scan_is_the_drift_of_each_token_at_each_count():
     model, states = random_table(4, 3), all_states(3, 4)[::7]
-    scan = scan_drift(model, states, [2, 0], 2, [0.5, 1.0], seed=3)
+    scan = scan_drift(model, states, [2, 0], [2, 4], [0.5, 1.0], seed=3)
+    assert len(scan) == 2 * 2 * 2 * len(states)
     for token in (0, 2):
-        alone = token_drift(model, states_with_count(states, token, 2, seed=3), token, [0.5, 1.0])
-        pd.testing.assert_frame_equal(scan[scan.token == token].drop(columns="token").reset_index(drop=True), alone)
-        assert (alone["count"] == 2).all()
+        for count in (2, 4):
+            alone = token_drift(model, states_with_count(states, token, count, seed=3), token, [0.5, 1.0])
+            part = scan[(scan.token == token) & (scan["count"] == count)]
+            pd.testing.assert_frame_equal(part.drop(columns="token").reset_index(drop=True), alone)
+
+
+def test_a_summary_of_a_scan_says_where_the_least_lead_is_lost():
+    leads = {(0, 2): [(2.0, 3.0), (1.0, 5.0), (-1.0, 4.0)], (0, 3): [(1.0, 2.0)] * 3, (1, 2): [(-1.0, 9.0)] * 3}
+    rows = [
+        {"token": token, "count": count, "temperature": temperature, "lead": lead}
+        for (token, count), values in leads.items()
+        for temperature, pair in zip((1.0, 10.0, 100.0), values, strict=True)
+        for lead in pair
+    ]
+    table = summarize_scan(pd.DataFrame(rows)).set_index(["token", "count"])
+    assert list(table.lead) == [2.0, 1.0, -1.0]
+    np.testing.assert_allclose(table.allowed, np.exp([2.0, 2.0, 0.0]))
+    np.testing.assert_allclose(table.lost, [10**1.5, np.inf, np.nan])
+
+
+def test_a_summary_of_drift_resamples_groups():
+    model, states = random_table(4, 3), states_with_count(all_states(3, 4), 1, 2)
+    drift = token_drift(model, states, 1, [0.5, 1.0])
+    table = summarize_drift(drift, np.arange(len(states)) % 9).set_index("temperature")
+    for temperature, rows in drift.groupby("temperature"):
+        mine = table.loc[temperature]
+        assert mine.states == len(states) and mine["least"] == rows.drift.min() and mine.lead == rows.lead.min()
+        assert mine.low < mine["median"] == np.median(rows.drift) < mine.high
+        assert mine.positive == (rows.drift > 0).mean()
+    one = summarize_drift(drift, np.zeros(len(states)))
+    assert one.low.isna().all()  # one group has no interval
 
 
 @pytest.mark.parametrize("holding", ["path", "geometric"])
@@ -83,3 +128,17 @@ def test_a_count_of_independent_sites_is_a_birth_death_chain(holding):
     timed = time_count_escapes(model, np.zeros(n, int), 0, floor, 1.0, **options)
     assert timed.left.all()
     assert abs(timed.exposure.mean() - expected) < 4 * timed.exposure.std() / np.sqrt(500)
+
+
+def test_predictions_of_a_count_escape_are_exact_for_independent_sites():
+    n, enter = 5, 0.7  # every site takes token 0 with probability 0.7
+    ones = np.indices((2,) * n).sum(0)
+    model = TabularModel.from_joint(np.log(enter) * (n - ones) + np.log(1 - enter) * ones)
+    strip = scan_drift(model, all_states(2, n), [0], [2, 3, 4, 5], [1.0])
+    found = predict_count_escape(model, strip, n, 0, 1, 1.0)
+    above = np.flatnonzero((all_states(2, n) == 0).sum(1) > 1)
+    exactly = exact.escape_times(exact.transition_matrix(model, n), above)[0]
+    assert found["birth_death"] == pytest.approx(exactly) and found["first_move"] == pytest.approx(1 / (1 - enter))
+    assert found["lead"] == pytest.approx(np.log(0.2 * enter / (0.8 * (1 - enter)))) and found["bound"] == 1
+    with pytest.raises(ValueError, match=r"the counts 1 to 5, got \[2, 3, 4, 5\]"):
+        predict_count_escape(model, strip, n, 0, 0, 1.0)

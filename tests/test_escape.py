@@ -12,11 +12,14 @@ from glauber_lib import exact
 from glauber_lib.escape import (
     basin_escape_times,
     calibrate_stays,
+    held_sets,
     longest_stays,
+    observed_stays,
     recurrent_states,
     regress_stays,
     time_count_escapes,
     time_escapes,
+    time_stay,
 )
 from glauber_lib.margins import escape_probability
 from glauber_lib.models import IsingModel, TabularModel, all_states
@@ -42,6 +45,38 @@ def test_the_longest_stays_are_distinct_states_longest_first():
 def test_recurrent_states_are_those_visited_again():
     assert recurrent_states(planted_trace(), 0, 0, 5).tolist() == [[1, 0]]
     assert recurrent_states(planted_trace(), 0, 25, 5).tolist() == []  # 10 is entered once after step 25
+
+
+def test_what_holds_chains_are_their_longest_stays_and_then_their_recurrent_sets():
+    found = held_sets(planted_trace(), n_states=2, basin_states=3)
+    assert list(found.basin) == [((1, 0),), ((0, 0),)] and set(found.kind) == {"state"}
+    # 00 and 10 in turn, in the second half as well: a set of two
+    steps = np.arange(0, 30, 5)
+    moves = np.array([[step, 0, 0, k % 2, 1 - k % 2] for k, step in enumerate(steps)]).T
+    settings = (30, np.array([0.5]), 0, np.array([0]), np.zeros((1, 2), bool), np.array([-1]))
+    found = held_sets(Trace(np.array([[0, 0]]), *moves, *settings), n_states=1, basin_states=3)
+    assert list(found.kind) == ["state", "set"] and set(found.basin[1]) == {(0, 0), (1, 0)}
+    assert list(found.chain) == [0, 0] and list(found.temperature) == [0.5, 0.5]
+
+
+def test_observed_stays_count_the_steps_of_censored_chains():
+    timed = pd.DataFrame({"set": [1, 1, 0, 0], "exposure": [10, 30, 50, 50], "left": [True, True, False, False]})
+    table = observed_stays(timed, "set")
+    assert list(table.index) == [0, 1] and list(table.chains) == [2, 2] and list(table.left) == [0, 2]
+    low, high = poisson_interval(2)
+    np.testing.assert_allclose(table.loc[1, ["observed", "low", "high"]].astype(float), [20, 40 / high, 40 / low])
+    assert np.isnan(table.observed[0]) and table.high[0] == np.inf
+    assert table.low[0] == pytest.approx(100 / -np.log(0.025))  # no exit in 100 steps
+
+
+def test_a_timed_stay_carries_its_prediction():
+    model, options = random_table(3, 2, spread=2.0), {"repeats": 20, "n_steps": 1_000, "seed": 3}
+    basin = np.array([[0, 0, 0], [0, 0, 1], [0, 1, 1]])
+    for states in (basin, basin[:1]):
+        timed = time_stay(model, states, 0.8, **options)
+        plain = time_escapes(model, states[0], states, 0.8, **options)
+        pd.testing.assert_frame_equal(timed.drop(columns="escape"), plain)
+        np.testing.assert_allclose(timed.escape, 1 / basin_escape_times(model, states, 0.8)[0], rtol=1e-9)
 
 
 def test_timed_stays_last_as_long_as_the_exact_escape_probability_says():

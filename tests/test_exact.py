@@ -337,3 +337,24 @@ def test_a_restricted_language_model_asks_the_model_about_the_filled_template(ti
     assert law.shape == (9,) and law.sum() == pytest.approx(1)
     with pytest.raises(ValueError, match="must be distinct"):
         RestrictedModel(model, template, [1, 1], tokens)
+
+
+def test_a_solved_system_holds_what_its_parts_give():
+    model, n = IsingModel(np.ones((4, 4)) - np.eye(4)), 4
+    table = exact.solve_system(model, n, [0.8, 8.0])
+    assert list(table.temperature) == [0.8, 8.0] and (table.states == 16).all()
+    for row in table.itertuples():
+        matrix = exact.transition_matrix(model, n, row.temperature)
+        alpha = contraction_norms(exact.influence(model, n, row.temperature))["alpha"]
+        assert row.mixing_time == exact.mixing_time(matrix) and row.alpha == pytest.approx(alpha)
+        assert row.upper == contraction_bound(alpha, n) and row.relaxation_time == 1 / exact.spectral_gap(matrix)
+        assert row.lower == pytest.approx(mixing_lower_bound(6.0, row.temperature, 2))  # of all spins aligned
+        assert row.lower <= row.mixing_time <= row.upper and row.circulation < 1e-12
+        law = exact.stationary_law(matrix)
+        apart = exact.compare_laws(law, exact.pseudo_likelihood(model, n, row.temperature))
+        assert row.TV == pytest.approx(apart["TV"])
+    assert np.isinf(table.upper[0]) and np.isfinite(table.upper[1])
+
+
+def test_a_system_without_a_margin_has_no_lower_bound():
+    assert exact.solve_system(TabularModel(np.zeros((2, 2, 2))), 2, [1.0]).lower.isna().all()
