@@ -195,8 +195,9 @@ def _summary(measured):
     points = pd.DataFrame({name: np.broadcast_to(values, tv.shape)[apart] for name, values in columns.items()})
     excess = float((points.tv - np.tanh(points.delta / (4 * points.temperature))).max())
     points = points.sample(min(20_000, len(points)), random_state=0).sort_index()
-    by_context, average = (a.transpose(0, 2, 3, 1) for a in (tv.max(3), tv.mean(3)))
-    oscillation = delta.max(2).swapaxes(1, 2)
+    # in memory as they are read from the cache, where sums over them run in the same order
+    by_context, average = (np.ascontiguousarray(a.transpose(0, 2, 3, 1)) for a in (tv.max(3), tv.mean(3)))
+    oscillation = np.ascontiguousarray(delta.max(2).swapaxes(1, 2))
     return Influence(temperatures, by_context, average, oscillation, n_contexts * n_new, excess, points)
 
 

@@ -44,6 +44,7 @@ LENGTHS = (5, 8, 12, 20, 20, 32, 48, 64, 80)  # tokens of a window, without its 
 CLS, SEP, MASK = 101, 102, 103
 # Steps after which the weights are kept, so that quantities can be followed along training (scripts/along.py).
 SNAPSHOTS = (0, 10, 20, 30, 45, 68, 100, 150, 225, 340, 510, 770, 1150, 1730, 2600, 3900, 5800, 8700, 13_000, 20_000)
+JUDGED = 4_000  # tokens of each of the four batches by which hidden units are chosen
 RECORDED = (
     "batch",
     "rate",
@@ -137,7 +138,7 @@ def starting_weights(folder, spec, layers, windows):
     source = EMBEDDED[folder.name]
     if layers:
         rng = np.random.default_rng(0)
-        ids = [batch(windows, rng, 4000, 0.15, False)[0] for _ in range(4)]
+        ids = [batch(windows, rng, JUDGED, 0.15, False)[0] for _ in range(4)]
         weights = shrunk(load_embedded(folder.name, folder.parent), layers, spec["width"], ids)
     else:
         weights = stored_weights(folder)

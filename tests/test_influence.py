@@ -18,6 +18,7 @@ from glauber_lib.influence import (
     threshold,
 )
 from glauber_lib.models import IsingModel, TabularModel, all_states
+from glauber_lib.paper.entries import read_entry, write_entry
 
 
 def full_influence(model, n, temperatures):
@@ -136,6 +137,15 @@ def test_a_column_of_influence_is_the_sum_over_the_other_sites():
     model, x, y = random_table(3, 3), np.array([[0, 1, 2]]), np.array([[0, 2, 2]])
     influence = measure_influence(model, x, np.full((1, 3, 1), 2), [0.7])  # at site 2 nothing changes
     assert column_influence(model, x, y, 1, 0.7)[0] == pytest.approx(influence.maximum[0, :, 1].sum())
+
+
+def test_influence_sums_to_the_same_bits_fresh_and_from_the_cache(tmp_path):
+    influence = full_influence(random_table(3, 3), 3, [0.7, 1.0])
+    write_entry(tmp_path / "entry.zip", influence)
+    stored = read_entry(tmp_path / "entry.zip")
+    for name in ("by_context", "average_by_context", "oscillation_by_context"):
+        fresh, again = getattr(influence, name), getattr(stored, name)
+        assert fresh.flags.c_contiguous and fresh.strides == again.strides, name
 
 
 def test_the_maximum_is_taken_over_contexts():
