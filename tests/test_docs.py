@@ -10,8 +10,7 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from conftest import save_tiny
-from test_training import script
+from conftest import save_tiny, script
 
 from glauber_lib.embedded import EMBEDDED
 from glauber_lib.paper import ROOT

@@ -9,12 +9,12 @@ import nbformat
 import numpy as np
 import pytest
 import torch
-from conftest import TEXTS
-from test_training import script
+from conftest import TEXTS, script
 
 from glauber_lib.paper import ROOT, load_profile
 from glauber_lib.paper.profiles import declared_cost, sections
 
+pytestmark = pytest.mark.slow
 sys.modules["bench"], sys.modules["readme"] = script("bench"), script("readme")
 gpu, colab = script("gpu"), script("colab")
 PAPER = {notebook: load_profile("paper", notebook) for notebook in sections()}
