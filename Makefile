@@ -1,4 +1,4 @@
-# make check · make paper · make companions · make test · make lab · make html · make bench · make gpu · make colab · make models · make clean-cache · make clean
+# make check · make paper · make companions · make quick · make test · make lab · make html · make bench · make gpu · make colab · make models · make clean-cache · make clean
 PYTHON ?= python3
 PROFILE ?= mini
 NOTEBOOK ?=
@@ -6,7 +6,7 @@ BUILD ?= build/models
 PY := .venv/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help check paper companions test lab html bench gpu colab models readme clean-cache clean
+.PHONY: help check paper companions quick static test lab html bench gpu colab models readme clean-cache clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -22,8 +22,18 @@ paper: .venv/installed  ## rebuild every figure and table of the paper's section
 companions: .venv/installed  ## the same for the notebooks beside the paper, 05 and on (PROFILE=mini)
 	@$(PY) -m glauber_lib.paper --profile $(PROFILE) --companions
 
-test: .venv/installed  ## unit tests, then the notebooks in the smoke profile, run twice and compared (nbval)
+# Left out of quick: the tests marked slow, which are those with the weights of data/models, those of a wheel, of the scripts,
+# of a companion in a copy of the repository and of the paper profile on stand-ins, and a few more; those marked gpu; the
+# notebooks. make test runs all of them.
+quick: static  ## lint, format, types and the fast tests (90 seconds on two cores)
+	$(PY) -m pytest -q -n auto --maxprocesses 4 -m "not slow and not gpu"
+
+static: .venv/installed  ## lint, format and types alone
 	$(PY) -m ruff check .
+	$(PY) -m ruff format --check -q .
+	$(PY) -m pyright
+
+test: static  ## lint, format, types, all unit tests, then the notebooks in the smoke profile, run twice and compared (nbval)
 	$(PY) -m pytest -q -n auto --maxprocesses 4
 	$(PY) -m glauber_lib.paper --profile smoke --force
 	$(PY) -m glauber_lib.paper --profile smoke --force --companions

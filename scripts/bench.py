@@ -72,9 +72,7 @@ def calls_needed(trace):
 def rate(model, states, n_steps, temperature, **options):
     """Chain-steps per second, and the trace."""
     trace = []
-    took = seconds(
-        lambda: trace.append(run_chains(model, states, n_steps=n_steps, temperature=temperature, **options))
-    )
+    took = seconds(lambda: trace.append(run_chains(model, states, n_steps=n_steps, temperature=temperature, **options)))
     return len(states) * n_steps / took, trace[0]
 
 
@@ -114,7 +112,8 @@ def measure_calls(model, states, n_steps):
     for temperature in tqdm((0.1, 0.3, 0.5, 1.0), desc="calls", leave=False):
         memories = {"nothing": 0, "present": states.size * row, "default": None}
         made = {
-            k: run_chains(model, states, n_steps=n_steps, temperature=temperature, memory=m) for k, m in memories.items()
+            k: run_chains(model, states, n_steps=n_steps, temperature=temperature, memory=m)
+            for k, m in memories.items()
         }
         needed = calls_needed(made["default"])
         ratios = {name: trace.model_calls / needed for name, trace in made.items()}
@@ -324,7 +323,9 @@ def main():
     """Measure everything and write it down."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="minilm-6l")
-    parser.add_argument("--beside", nargs="*", default=["distilbert"], help="masked models whose speed stands beside its")
+    parser.add_argument(
+        "--beside", nargs="*", default=["distilbert"], help="masked models whose speed stands beside its"
+    )
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--trap-temperature", type=float, default=0.15)
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench.json")
@@ -348,7 +349,9 @@ def main():
     result["tabular"] = measure_tabular()
     result["tabular profile"] = profile_tabular()
     result["calls"] = measure_calls(model, states[:16], 200)
-    result["traps"] = measure_traps(model, states[:32], options.trap_temperature, result["hot"]["plain loop, chain-steps/s"])
+    result["traps"] = measure_traps(
+        model, states[:32], options.trap_temperature, result["hot"]["plain loop, chain-steps/s"]
+    )
     result["scaling"] = measure_scaling(model, passages)
     for path, text in ((options.out, json.dumps(result, indent=1, default=float) + "\n"), (options.page, page(result))):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A notebook that runs the package on Colab, and its badge in README.md (`make colab REPOSITORY=https://…/owner/name`).
+"""A notebook that runs the package on Colab, and its badge (`make colab REPOSITORY=https://…/owner/name`).
 
 Colab opens notebooks by the address they are published at, so both are written once that is known.
 """
@@ -14,6 +14,7 @@ from readme import put_between
 from glauber_lib.paper import ROOT
 
 START, END = "<!-- badge: written by make colab -->\n", "<!-- end of badge -->"
+PAGE = "docs/paper-profile.md"  # where the badge stands
 
 INTRODUCTION = """# Masked language models as Markov chains, on Colab
 
@@ -83,14 +84,16 @@ def badge(repository, branch="main"):
     if not owner:
         raise ValueError(f"Colab opens repositories such as https://github.com/owner/name, got {repository!r}")
     image = "https://colab.research.google.com/assets/colab-badge.svg"
-    return f"[![Open in Colab]({image})](https://colab.research.google.com/github/{owner[1]}/blob/{branch}/colab.ipynb)\n"
+    return (
+        f"[![Open in Colab]({image})](https://colab.research.google.com/github/{owner[1]}/blob/{branch}/colab.ipynb)\n"
+    )
 
 
 def write(repository, root=ROOT):
-    """Write ``colab.ipynb`` and the badge."""
+    """Write ``colab.ipynb``, and the badge into `PAGE`."""
     line = badge(repository)
     nbformat.write(colab_notebook(repository), root / "colab.ipynb")
-    put_between(START, END, line, root / "README.md")
+    put_between(START, END, line, root / PAGE)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ SHAPES = {  # of the masked models of the paper profile
 }
 CHAINS, N, START = (1, 64, 512, 4096), 20, "<!-- predicted: written by make gpu -->\n"
 END = "<!-- end of predicted -->"
+PAGE = ROOT / "docs" / "paper-profile.md"  # where the predictions stand
 
 
 @functools.cache
@@ -80,7 +81,10 @@ def predict(profile, cards, share):
     }
     work["all four"] = sum(work.values())
     rows = {
-        notebook: {"PFLOP": total / 1e15, **{card: total / (peak * 1e12 * share) / 3600 for card, peak in cards.items()}}
+        notebook: {
+            "PFLOP": total / 1e15,
+            **{card: total / (peak * 1e12 * share) / 3600 for card, peak in cards.items()},
+        }
         for notebook, total in work.items()
     }
     return pd.DataFrame.from_dict(rows, orient="index")
@@ -141,7 +145,7 @@ def own_share(rows, card):
 def main():
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--predict", action="store_true", help="only the predictions, into README.md")
+    parser.add_argument("--predict", action="store_true", help=f"only the predictions, into {PAGE.name}")
     parser.add_argument("--device", default="cuda", help="cpu to rehearse")
     parser.add_argument("--shapes", nargs="*", default=["bert-base-uncased", "bert-large-uncased"], choices=SHAPES)
     parser.add_argument("--chains", type=int, nargs="*", default=CHAINS)
@@ -152,7 +156,7 @@ def main():
     profile = {notebook: load_profile("paper", notebook) for notebook in sections()}
     if options.predict:
         source = "No GPU was at hand: nothing was measured on one, the share is an assumption."
-        put_between(START, END, predictions(predict(profile, CARDS, ASSUMED), ASSUMED, source))
+        put_between(START, END, predictions(predict(profile, CARDS, ASSUMED), ASSUMED, source), PAGE)
         return 0
     if options.device == "cuda" and not torch.cuda.is_available():
         print("torch sees no GPU here: --device cpu rehearses, --predict needs none", file=sys.stderr)
@@ -161,7 +165,11 @@ def main():
     if not options.timing_only:
         failed |= subprocess.run([sys.executable, "-m", "pytest", "-q", "-m", "gpu"], cwd=ROOT).returncode
         failed |= subprocess.run([sys.executable, "-m", "glauber_lib.paper", "--force"], cwd=ROOT).returncode
-    rows = [row for name in options.shapes for row in measure_shape(name, load_passages().text, options.chains, options.device)]
+    rows = [
+        row
+        for name in options.shapes
+        for row in measure_shape(name, load_passages().text, options.chains, options.device)
+    ]
     cuda = options.device == "cuda"
     card = torch.cuda.get_device_name() if cuda else "no GPU: a rehearsal"
     share, source = own_share(rows, card)
@@ -172,7 +180,7 @@ def main():
     options.out.write_text(json.dumps({"card": card, "rows": rows}, indent=1, default=float) + "\n")
     if cuda:
         options.page.write_text(text)
-        put_between(START, END, predicted)
+        put_between(START, END, predicted, PAGE)
     print(text)
     return failed
 

@@ -4,10 +4,12 @@ import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the hub client is imported: no test waits for a network
 
+import importlib
 import json
 import string
 import tempfile
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import hypothesis
@@ -30,8 +32,25 @@ hypothesis.settings.load_profile("glauber")
 if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):  # more threads than cores are much slower than too few
     torch.set_num_threads(max(1, os.cpu_count() // int(workers)))
 
+SLOW = {"embedded", "installed"}  # fixtures: the weights of data/models, and a wheel
+
+
+def pytest_collection_modifyitems(items):
+    """Mark slow what uses a slow fixture."""
+    for item in items:
+        if SLOW & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
+
+
 TEXTS = [json.loads(line)["text"] for line in (DATA / "passages.jsonl").read_text().splitlines()]
 PROTEINS = ["".join(row) for row in np.random.default_rng(0).choice([*"LAGVSERTIDPKQNFYMHWC"], size=(24, 120))]
+
+
+def script(name):
+    """A script of the repository as a module; it finds the scripts beside it, as when it is run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parents[1] / "scripts"))
+        return importlib.import_module(name)
 
 
 # Tiny Hugging Face models ------------------------------------------------------------------------------------------

@@ -220,6 +220,7 @@ def test_a_chain_does_not_depend_on_its_company_its_place_or_a_resumption(
     np.testing.assert_array_equal(whole.final, alone.final)
 
 
+@pytest.mark.slow
 def test_chains_of_a_language_model_do_not_depend_on_their_company(masked_lm):
     states = np.random.default_rng(1).integers(masked_lm.n_tokens, size=(5, 4))
     together = run_chains(masked_lm, states, n_steps=60, seed=4)

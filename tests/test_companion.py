@@ -12,6 +12,8 @@ from glauber_lib.paper import ROOT
 from glauber_lib.paper.check import named_models
 from glauber_lib.paper.profiles import load_profile
 
+pytestmark = pytest.mark.slow
+
 MODULE = '''"""How often chains move."""
 
 import pandas as pd

@@ -21,6 +21,8 @@ from glauber_lib.paper import ROOT, Run, load_passages, load_profile
 from glauber_lib.paper.profiles import sections
 from glauber_lib.topics import choose_seeds
 
+pytestmark = pytest.mark.slow
+
 KINDS = {  # what each published name is a model of
     "bert-base-uncased": "bert",
     "bert-large-uncased": "bert",

@@ -545,6 +545,7 @@ print(time.monotonic() - began)
     ],
     ids=["offline", "dead proxy", "dead hub"],
 )
+@pytest.mark.slow
 def test_in_a_process_of_its_own_the_environment_decides_within_seconds(environment, line, tmp_path):
     ours = {k: v for k, v in os.environ.items() if not k.startswith("HF_") and not k.lower().endswith("_proxy")}
     ours |= {"HF_HUB_CACHE": str(tmp_path), "PYTHONPATH": str(ROOT), **environment}

@@ -9,12 +9,12 @@ import nbformat
 import numpy as np
 import pytest
 import torch
-from conftest import TEXTS
-from test_training import script
+from conftest import TEXTS, script
 
 from glauber_lib.paper import ROOT, load_profile
 from glauber_lib.paper.profiles import declared_cost, sections
 
+pytestmark = pytest.mark.slow
 sys.modules["bench"], sys.modules["readme"] = script("bench"), script("readme")
 gpu, colab = script("gpu"), script("colab")
 PAPER = {notebook: load_profile("paper", notebook) for notebook in sections()}
@@ -50,8 +50,8 @@ def test_a_prediction_is_work_over_rate():
     assert table.loc["all four", "twice"] == pytest.approx(table.loc["03_crossover", "card"] / 2)
 
 
-def test_the_predictions_in_the_readme_are_of_the_profile_as_it_is():
-    shown = (ROOT / "README.md").read_text().split(gpu.START)[1].split(gpu.END)[0]
+def test_the_predictions_shown_are_of_the_profile_as_it_is():
+    shown = gpu.PAGE.read_text(encoding="utf-8").split(gpu.START)[1].split(gpu.END)[0]
     if "reached on" in shown:
         pytest.skip("measured on a GPU, which is not here")
     table = gpu.predict(PAPER, gpu.CARDS, gpu.ASSUMED)
@@ -100,13 +100,15 @@ def test_the_badge_opens_the_notebook_of_the_repository():
 
 
 def test_the_notebook_and_the_badge_are_written_and_written_again(tmp_path):
-    (tmp_path / "README.md").write_text((ROOT / "README.md").read_text(encoding="utf-8"), encoding="utf-8")
+    page, notebook = tmp_path / colab.PAGE, tmp_path / "colab.ipynb"
+    page.parent.mkdir()
+    page.write_text((ROOT / colab.PAGE).read_text(encoding="utf-8"), encoding="utf-8")
     colab.write(ADDRESS, tmp_path)
-    first = (tmp_path / "README.md").read_text(encoding="utf-8"), (tmp_path / "colab.ipynb").read_text()
+    first = page.read_text(encoding="utf-8"), notebook.read_text()
     colab.write(ADDRESS, tmp_path)
-    assert first == ((tmp_path / "README.md").read_text(encoding="utf-8"), (tmp_path / "colab.ipynb").read_text())
+    assert first == (page.read_text(encoding="utf-8"), notebook.read_text())
     assert first[0].count("[![Open in Colab]") == 1
-    notebook = nbformat.read(tmp_path / "colab.ipynb", as_version=4)
+    notebook = nbformat.read(notebook, as_version=4)
     nbformat.validate(notebook)
     code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     assert ADDRESS in code[0] and all(ast.parse(cell) for cell in code if not cell.startswith("!"))

@@ -234,9 +234,7 @@ def test_where_memory_runs_out_a_causal_model_goes_on_too(tiny, tiny_folders):
     model, states, sites = load_model(tiny_folders["gpt2"], causal=True), tiny["gpt2"].states(TEXTS[:5], n=8), [0] * 5
     short_of_memory(model, 2)
     torch.testing.assert_close(model.log_prob(states), tiny["gpt2"].log_prob(states), atol=1e-4, rtol=0)
-    torch.testing.assert_close(
-        model.proposals(states, sites), tiny["gpt2"].proposals(states, sites), atol=1e-5, rtol=0
-    )
+    torch.testing.assert_close(model.proposals(states, sites), tiny["gpt2"].proposals(states, sites), atol=1e-5, rtol=0)
     assert model.batch_tokens == 2 * 8 * 8
 
 

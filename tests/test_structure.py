@@ -18,6 +18,7 @@ LIGHT = ("chains", "couplings", "crossover", "drift", "escape", "exact", "influe
 # What is imported ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", LIGHT)
 def test_a_light_room_loads_nothing_heavy(room):
     code = f"import sys, glauber_lib.{room}; print(*(name for name in {HEAVY} if name in sys.modules))"

@@ -2,7 +2,6 @@
 
 import argparse
 import hashlib
-import importlib
 import json
 import sys
 from functools import partial
@@ -12,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 import transformers
-from conftest import TEXTS
+from conftest import TEXTS, script
 from safetensors.torch import load_file, save_file
 
 from glauber_lib.embedded import DATA, load_embedded, package_tokenizer
@@ -20,16 +19,9 @@ from glauber_lib.incompatibility import measure_rectangles
 from glauber_lib.influence import measure_influence
 from glauber_lib.language import MaskedLM
 from glauber_lib.margins import log_pseudo_likelihood
-from glauber_lib.paper import ROOT, load_passages
+from glauber_lib.paper import load_passages
 
-
-def script(name):
-    """A script of the repository as a module; it finds the scripts beside it, as when it is run."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "scripts"))
-        return importlib.import_module(name)
-
-
+pytestmark = pytest.mark.slow
 pack, train, evaluate, along, distil = (script(name) for name in ("pack", "train", "evaluate", "along", "distil"))
 
 

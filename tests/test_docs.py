@@ -1,0 +1,180 @@
+"""What README.md and the pages of docs/ show is true: examples run, commands exist, links lead somewhere."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+
+import pytest
+import torch
+from conftest import save_tiny, script
+
+from glauber_lib.embedded import EMBEDDED
+from glauber_lib.paper import ROOT
+from glauber_lib.paper.claims import Entry, find_entry, read_claims
+
+readme = script("readme")
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+}
+WRITTEN = {"figures/claims.md"}  # by make paper
+
+
+def blocks(language):
+    """Name and text of every fenced block of a language."""
+    for name, page in PAGES.items():
+        for k, text in enumerate(re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)):
+            yield pytest.param(text, id=f"{name}-{k}")
+
+
+def commands(page):
+    """Every command that a page shows: its indented lines, and what stands in backticks."""
+    page = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
+    lines = [line.split("#")[0].strip() for line in re.findall(r"^    (\S.*)$", page, re.MULTILINE)]
+    return [*lines, *re.findall(r"`([^`\n]+)`", page)]
+
+
+SHOWN = sorted({command for page in PAGES.values() for command in commands(page)})
+MAKE = [command for command in SHOWN if re.fullmatch(r"make( [A-Z]+=\S+| [a-z-]+)+", command)]
+
+
+# Examples and commands -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", blocks("python"))
+def test_an_example_runs(block, tmp_path, monkeypatch, embedded):
+    for name in re.findall(r'load_model\("([^"]+)"\)', block):
+        if name in EMBEDDED:
+            embedded(name)  # skips where the weights are not there
+        else:  # a tiny model in its place, where GLAUBER_MODELS says
+            kind = re.match("[a-z]+", name.rsplit("/", 1)[-1])[0]
+            save_tiny(kind, tmp_path / name)
+            monkeypatch.setenv("GLAUBER_MODELS", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    exec(compile(block, "example", "exec"), {"__name__": "example"})
+
+
+def test_there_are_examples_and_commands():
+    assert len(list(blocks("python"))) >= 4 and {"make paper", "make quick", "make test"} <= set(MAKE)
+
+
+@pytest.mark.parametrize("command", MAKE)
+@pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
+def test_a_make_command_shown_exists(command):
+    clean = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}}
+    answer = subprocess.run([*command.split(), "-n"], cwd=ROOT, env=clean, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_a_module_or_script_shown_exists():
+    for command in SHOWN:
+        for module in re.findall(r"python -m ([\w.]+)", command):
+            assert find_spec(module), command
+        for path in re.findall(r"\b(?:scripts|docs|tests|notebooks|glauber_lib)/[\w./-]+\.\w+", command):
+            assert "NN" in path or "yours" in path or path == "docs/gpu.md" or (ROOT / path).is_file(), command
+
+
+def test_every_environment_variable_is_explained():
+    source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "glauber_lib").rglob("*.py"))
+    used = set(re.findall(r"GLAUBER_[A-Z_]*[A-Z]", source))
+    assert used and used == set(re.findall(r"GLAUBER_[A-Z_]*[A-Z]", PAGES["docs/paper-profile.md"]))
+
+
+def slug(heading):
+    """The anchor that a Markdown heading gets."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_somewhere(name):
+    for target in re.findall(r"\]\(([^)\s]+)\)", PAGES[name]):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        found = (ROOT / name).parent / path if path else ROOT / name
+        assert found.exists() or path in WRITTEN, target
+        if anchor:
+            assert anchor in map(slug, re.findall(r"^#+ (.*)$", found.read_text(encoding="utf-8"), re.MULTILINE)), (
+                target
+            )
+
+
+# The front page ------------------------------------------------------------------------------------------------------
+
+
+def test_the_readme_is_short_and_says_first_what_was_not_done():
+    lines = PAGES["README.md"].splitlines()
+    assert len(lines) < 120
+    assert "The published models were never run here." in "\n".join(lines[:20])
+    assert PAGES["README.md"].count("![") == 1
+
+
+def record(id, measured=0.5, **more):
+    """A record as `Entry.record` makes it."""
+    return {
+        "id": id, "statement": f"{id} |x|.", "published": None, "printed": "", "measured": measured,
+        "interval": [0.4, 0.6], "kind": "estimate", "n": 30, "unit": "chains", "verdict": "holds", "why": "",
+        "contradicted_by": "", **more,
+    }  # fmt: skip
+
+
+def test_the_headline_claims_are_the_measured_members_of_headline_entries():
+    family = Entry("a/size/{model}", "s", "measured", headline=True)
+    entries = [family, Entry("a/other", "s", "measured"), Entry("b/one", "s", "measured", headline=True)]
+    ids = ("b/one", "a/size/large", "a/other", "a/size/small")
+    results = {"claims": [record(id, None if id == "a/size/small" else 0.5) for id in ids]}
+    chosen = readme.headline_claims(results, entries)
+    assert [claim["id"] for claim in chosen] == ["a/size/large", "b/one"]
+    row = readme.claims_table(chosen).splitlines()[2]
+    assert row == r"| a/size/large \|x\|. | 0.5 [0.4, 0.6] | 30 chains | – | holds |"
+    shown = readme.claims_table([record("b/one", published=0.25, printed="Table 1", kind="lower bound")])
+    assert "| 0.5 [0.4, 0.6] (lower bound) | 30 chains | 0.25 (Table 1) | holds |" in shown
+    with pytest.raises(ValueError, match=r"does not measure: \['b/one'\]"):
+        readme.headline_claims({"claims": results["claims"][1:]}, entries)
+    assert readme.headline_claims(results, [replace(entry, headline=False) for entry in entries]) == []
+
+
+def test_the_readme_shows_the_claims_that_are_headlines():
+    entries = read_claims()
+    if not any(entry.headline for entry in entries):
+        pytest.skip("claims.toml names no headline claim")
+    rows = PAGES["README.md"].split(readme.START)[1].split(readme.END)[0].splitlines()[2:]
+    statements = [row.strip("| ").split(" | ")[0] for row in rows]
+    if any("make readme" in statement for statement in statements):
+        pytest.skip("the table was not rendered: make readme")
+    patterns = [re.sub(r"\\\{\w+\\\}", ".+", re.escape(e.statement.replace("|", "\\|"))) for e in entries if e.headline]
+    assert all(any(re.fullmatch(pattern, row) for pattern in patterns) for row in statements)
+    assert all(any(re.fullmatch(pattern, row) for row in statements) for pattern in patterns)
+    assert find_entry(entries, entries[0].id).id == entries[0].id
+
+
+def test_text_is_put_between_markers_that_stand_once(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("before\n<a>\nold\n<b>\nafter\n")
+    for _ in range(2):
+        readme.put_between("<a>\n", "<b>", "new\n", page)
+        assert page.read_text() == "before\n<a>\nnew\n<b>\nafter\n"
+    for text in ("<a>\n", "<b> <a>\n", "<a>\n<a>\n<b>"):
+        page.write_text(text)
+        with pytest.raises(ValueError, match=r"page\.md must hold '<a>' and then '<b>', once each"):
+            readme.put_between("<a>\n", "<b>", "new\n", page)
+        assert page.read_text() == text
+
+
+# What a hosted runner and a commit hook call ----------------------------------------------------------------------
+
+
+def test_the_workflow_and_the_hooks_call_what_is_here():
+    yaml = pytest.importorskip("yaml")
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())
+    steps = [step.get("run") for job in workflow["jobs"].values() for step in job["steps"]]
+    assert {"make quick", "make test"} <= set(steps)
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    entries = [hook["entry"] for repository in hooks for hook in repository["hooks"]]
+    modules = [re.fullmatch(r"\.venv/bin/python -m (\w+)( .*)?", entry)[1] for entry in entries]
+    assert modules == ["ruff", "ruff", "jupytext"] and all(map(find_spec, modules)) and sys.executable
