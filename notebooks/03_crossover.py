@@ -66,8 +66,8 @@ drift_passages = passages.sample(trials, random_state=run.seed)
 def drift_of(n):
     """Drift float[trials, looks] of the passages cut to n tokens."""
     trace = run.cached(
-        run_chains, model, model.states(drift_passages, n=n), n_steps=run["drift_steps"], temperature=run["temperature"],
-        seed=run.seed, progress=f"n = {n}",
+        run_chains, model, model.states(drift_passages, n=n), n_steps=run["drift_steps"],
+        temperature=run["temperature"], seed=run.seed, progress=f"n = {n}",
     )  # fmt: skip
     vectors = run.cached(readings.embed_states, model, embedder, trace.states(drift_looks))
     return readings.cosine_distance(vectors, vectors[0]).T
@@ -148,9 +148,8 @@ panel_hitting_times(axes[2])
 run.save_figure(figure, "fig3-scaling")
 
 # %% [markdown]
-# The drift saturates near one at every length, and longer texts get there later; so at an early step the drift is smaller for a longer text.
-# The figure does not test the claim where it is made: this temperature is below the transition temperatures found below, and the hitting times end
-# where the drift saturates.
+# The drift saturates near one at every length, and longer texts get there later; so at an early step the drift of a longer text is smaller.
+# The figure does not test the claim where the claim is made: all chains run at one temperature, in the default profile one below the transition.
 
 
 # %%
@@ -216,7 +215,7 @@ transition = crossover.transition_temperatures(times_of_pairs, seed=run.seed)
 # %% [markdown]
 # Where the contraction theorem applies it also bounds the coalescence time: with α < 1 half of all pairs have met after
 # $n/(1-\alpha)\,\log 2n$ steps. The measured α is the largest over a few contexts and replacement tokens, a lower bound.
-# So the bound drawn from it is an estimate, and the true bound is at least that high.
+# So the bound drawn from this α is an estimate, and the true bound is at least that high.
 
 
 # %%
@@ -301,11 +300,11 @@ run.save_figure(figure, "fig2-crossover")
 
 # %% [markdown]
 # No pair meets at low temperature and every pair meets at high temperature, and the curve of the longer texts lies further right.
-# The figure does not separate the shift from the fixed budget, which gives a longer text fewer steps a site; and with few pairs a point the shape of
-# a curve comes from the logistic fit.
+# The figure does not separate the shift from the fixed budget, which gives a longer text fewer steps a site. With few pairs a point the shape of a
+# curve is that of the logistic fit.
 #
-# The same runs in three more views: survival curves (Kaplan–Meier: pairs that have not met at the end of the budget are censored, not dropped), the share
-# that met at every temperature and length, and the distance of the two texts in embedding space.
+# The same runs in three more views: survival curves (Kaplan–Meier: pairs that have not met at the end of the budget are censored, not dropped),
+# the share that met at every temperature and length, and the distance of the two texts in embedding space.
 
 # %%
 pair_looks = np.unique(np.linspace(0, budget, 9).astype(int))
@@ -342,7 +341,8 @@ def panel_shares(axis):
 def panel_embedding_distance(axis):
     over_temperatures(
         axis, lambda k, _, **style: axis.plot(pair_looks, texts_apart[:, k], "o-", markersize=3, **style),
-        ylabel="cosine distance of the two texts", title=f"Distance in embedding space, n = {largest}, mean of {n_pairs}",
+        ylabel="cosine distance of the two texts",
+        title=f"Distance in embedding space, n = {largest}, mean of {n_pairs}",
     )  # fmt: skip
     axis.set_ylim(0, max(1.05, 1.05 * texts_apart.max()))
     axis.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
@@ -360,8 +360,8 @@ run.save_figure(figure, "crossover-coalescence")
 # The figure does not say how long the pairs that have not met would take: below the transition the survival curves end at the budget.
 #
 # Once two chains agree they must agree for ever, because the same states under the same random numbers never part. The first claim checks that
-# of the program; the others are about the model. The exponent of the width compares the smallest with the largest n: a width that shrinks like $n^{-1/2}$, as
-# the fluctuations of a mean do, has the exponent −1/2.
+# of the program; the others are about the model. The exponent of the width compares the smallest with the largest n. A width that shrinks like
+# $n^{-1/2}$, as the fluctuations of a mean do, has the exponent −1/2.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -391,13 +391,11 @@ run.claim("crossover/transition-moves-up", moved, note=f"budget {budget} steps")
 widths = ratio_of(longest_fit.widths, shortest_fit.widths)
 powers = np.log([widths.value, *(widths.interval or ())]) / np.log(largest / min(transition))
 exponent = Estimate(powers[0], tuple(powers[1:]) or None, n_pairs, "pairs")
-run.claim(
-    "crossover/no-sharpening", exponent, note="grid and penalty allow no smaller width than about that at small n"
-)
+run.claim("crossover/no-sharpening", exponent, note="the grid and the fit's light penalty set a least width")
 
 # %% [markdown]
 # ## Theory beside data
-# **Claimed.** The temperature from which ¼ max Σ δ guarantees fast mixing lies above the measured transition; the paper finds it about ten times as high.
+# **Claimed.** The temperature ¼ max Σ δ, from which theory guarantees fast mixing, lies above the measured transition, in the paper by far.
 # Where α < 1, coalescence is faster than the contraction bound.
 #
 # The second claim is tested on a chain that is small enough to be solved: the model on a few sites of a template and a few words.
@@ -406,9 +404,7 @@ run.claim(
 
 # %%
 template = model.tokens(run["lab_template"])
-words = list(
-    dict.fromkeys(template[run["lab_words"]].tolist())
-)  # as in the template: alone, a word may be other tokens
+words = list(dict.fromkeys(template[run["lab_words"]].tolist()))  # in the template: alone, a word may be other tokens
 restricted = models.RestrictedModel(model, template, run["lab_sites"], words)
 n_lab, n_words, lab_pairs = restricted.n_sites, len(words), run["lab_pairs"]
 lab_table = run.cached(exact.tabulate, restricted, n_lab)
@@ -469,8 +465,9 @@ panel_small_chain(axes[1])
 run.save_figure(figure, "crossover-theory")
 
 # %% [markdown]
-# Left, the three boundaries keep their order at every length: sufficient temperature, α = 1, measured transition. The upper two are lower bounds, so the gaps
-# are at least as wide as drawn; the lowest depends on the budget. Right, exact mixing and coalescence of the small chain hardly depend on temperature.
+# Left, the three boundaries keep their order at every length: sufficient temperature, α = 1, measured transition. The upper two are lower bounds, so
+# their gaps to the transition are at least as wide as drawn. The transition depends on the budget.
+# Right, exact mixing and coalescence of the small chain take about the same time.
 # The small chain has no transition, so the panel does not show that coalescence stands for mixing where mixing is slow.
 
 # %%
@@ -496,8 +493,9 @@ met, mixed = solved["three quarters met"], solved["t_mix"]
 kind = "censored" if met.isna().any() else "estimate"
 tracking = Estimate(stats.rank_correlation(met.fillna(np.inf), mixed), None, lab_pairs, "pairs", kind)
 factor = np.exp(np.abs(np.log(met / mixed)).max())
-spans = f"the two times differ by a factor of {factor:.2g} at most, the exact time varies by {mixed.max() / mixed.min():.2g}"
-run.claim("crossover/coalescence-tracks-mixing", tracking, note=spans)
+spans = f"the two times differ by a factor of {factor:.2g} at most"
+note = f"{spans}, the exact time varies by {mixed.max() / mixed.min():.2g}"
+run.claim("crossover/coalescence-tracks-mixing", tracking, note=note)
 
 # %% [markdown]
 # ## What practitioners would see
@@ -572,9 +570,8 @@ axes[0].legend(fontsize=8)
 run.save_figure(figure, "crossover-convergence")
 
 # %% [markdown]
-# R̂ is far above its usual limit at low temperature and falls towards one before the transition temperature is reached.
-# R̂ sees the slow regime here, but the figure does not locate the transition: one set of few chains has no interval, and the limit is crossed below $\tau_c$ by
-# some summaries.
+# R̂ is far above its usual limit at low temperature and falls towards one near the transition temperature.
+# The figure does not locate the transition: one set of few chains gives no interval, and the summaries cross the limit at different temperatures.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -587,16 +584,17 @@ run.claim("crossover/rhat-sees-the-transition", Estimate(contrast, None, chains,
 
 # %% [markdown]
 # ## What was found
-# **Held, as far as the default profile can tell.** Coalescence passes from none to all as temperature rises, later for longer texts
-# (`transition-temperature`, `transition-moves-up`). The sufficient temperature of the theory lies far above the transition (`threshold-over-boundary`).
+# **Seen.** Pairs pass from never meeting to always meeting as temperature rises, and longer texts do so at a higher temperature
+# (`transition-temperature`, `transition-moves-up`).
+# The sufficient temperature of the theory lies far above the transition (`threshold-over-boundary`).
 # On the solvable chain coalescence stays under the contraction bound (`coalescence-under-bound`).
 #
-# **Taken back.** The drift at a fixed step does not grow with n: before saturation the drift falls, because a longer text has fewer updates a site, and after
-# saturation no trend is left (`drift-against-n`). That n log n describes the hitting times is seen only at a temperature below the transition
-# (`hitting-time-law`); the claim is about high temperature and is not tested here.
+# **Taken back.** The drift at a fixed step does not grow with n. Before saturation the drift falls, because a longer text has fewer updates a site;
+# after saturation no trend is left (`drift-against-n`). That n log n describes hitting times best is seen below the transition (`hitting-time-law`).
+# The claim is about high temperature, where it is not tested.
 #
-# **Open.** The default profile has too few passages and pairs for a verdict on most of these claims. The budget is the same for every n, so
-# part of the shift is the shorter time per site. Sharpening as fast as $n^{-1/2}$ is what `no-sharpening` can exclude, slower sharpening is not.
+# **Open.** The default profile has too few passages, pairs and contexts for most verdicts. The budget of steps is the same for every n, so part of
+# the shift is the shorter time per site. Only sharpening as fast as $n^{-1/2}$ can be excluded by `no-sharpening`; a slower one cannot.
 
 # %%
 run.finish()
