@@ -525,11 +525,12 @@ def token_entropy(state):
 
 visited_vectors = run.cached(readings.embed_states, model, embedder, visited)
 visited_rows = visited_vectors.reshape(-1, visited_vectors.shape[-1])
-axis_of_most = PCA(1, random_state=run.seed).fit(visited_rows)
+projected = PCA(1, random_state=run.seed).fit(visited_rows).transform(visited_rows)
+projected = projected.round(5)  # R̂ ranks draws: rounding errors must not rank a state above itself
 pseudo = run.cached(log_pseudo_likelihood, model, visited.reshape(-1, check_length))
 summaries = {
     "token entropy": np.apply_along_axis(token_entropy, 2, visited),
-    "first principal component": axis_of_most.transform(visited_rows).reshape(visited.shape[:2]),
+    "first principal component": projected.reshape(visited.shape[:2]),
     "pseudo-log-likelihood": pseudo.reshape(visited.shape[:2]),
 }
 checked = pd.DataFrame(
