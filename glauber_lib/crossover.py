@@ -1,6 +1,6 @@
-"""Growth laws and the transition temperature (paper §6.1)."""
+"""Hitting times and their growth laws, coalescence and the transition temperature (paper §6.1)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,12 @@ from scipy.optimize import minimize
 from scipy.special import ndtr
 from sklearn.linear_model import LogisticRegression
 
+from glauber_lib import exact
+from glauber_lib.couplings import Coalescence, coalesce
+from glauber_lib.influence import contraction_bound
+from glauber_lib.models import TabularModel
 from glauber_lib.stats import Interval, percentile_interval
+from glauber_lib.survival import time_until
 
 GROWTH: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "n": lambda n: n,
@@ -29,8 +34,41 @@ def coalescence_bound(alpha: float, n: int, chance: float = 0.5) -> float:
     return n / (1 - alpha) * np.log(n / (1 - chance)) if alpha < 1 else np.inf
 
 
+def hitting_times(distance: Mapping[int, ArrayLike], looks: ArrayLike, level: float) -> pd.DataFrame:
+    """When each trial is first seen at a distance of `level` or more, as far as the looks tell.
+
+    Parameters
+    ----------
+    distance : mapping of int to array_like, float[K, T]
+        For every length the distance of K trials from their starts at T looks.
+    looks : array_like, int[T]
+        Steps of the looks, rising; the first is the start, where the distance is below `level`.
+    level : float
+
+    Returns
+    -------
+    DataFrame
+        One row for each length and trial: ``n, trial, low, high, censored``. The time lies in (low, high]: between the
+        look that saw the level and the look before. `high` is infinite for a trial that is censored at the last look.
+    """
+    looks, tables = np.asarray(looks, float), []
+    for n, values in distance.items():
+        reached = np.asarray(values) >= level  # (K, T)
+        hit, first = reached.any(1), reached.argmax(1)
+        low = np.where(hit, looks[np.maximum(first - 1, 0)], looks[-1])
+        columns = {"low": low, "high": np.where(hit, looks[first], np.inf), "censored": ~hit}
+        tables.append(pd.DataFrame({"n": n, "trial": np.arange(len(reached)), **columns}))
+    return pd.concat(tables, ignore_index=True)
+
+
 def compare_growth(
-    n: ArrayLike, low: ArrayLike, high: ArrayLike, *, n_resamples: int = 200, seed: int = 0
+    n: ArrayLike,
+    low: ArrayLike,
+    high: ArrayLike,
+    *,
+    groups: ArrayLike | None = None,
+    n_resamples: int = 200,
+    seed: int = 0,
 ) -> pd.DataFrame:
     r"""Fits of :math:`T = a f(n) e^{\sigma\varepsilon}` with normal :math:`\varepsilon`, for the laws f of `GROWTH`.
 
@@ -43,27 +81,45 @@ def compare_growth(
         Length of each trial.
     low, high : array_like, float[K]
         The time lies in (low, high]; `high` is infinite for a censored trial, `low` may be zero.
+    groups : array_like, [K], optional
+        What was drawn independently, such as the passage that trials of several lengths start from. Whole groups are
+        resampled; without groups trials are, within each length.
     n_resamples : int
-        Bootstrap resamples of the trials within each length.
+        Bootstrap resamples.
     seed : int
 
     Returns
     -------
     DataFrame
-        Indexed by law: ``a`` with its 95% bootstrap interval ``low, high``, and ``aic`` (two parameters).
+        Indexed by law: ``a`` with its 95% bootstrap interval ``low, high``; ``aic`` (two parameters); ``excess``, the
+        AIC less that of the best other law, with its bootstrap interval ``excess_low, excess_high``.
     """
     lengths, low, high = (np.asarray(v, float) for v in (n, low, high))
-    rng = np.random.default_rng(seed)
-    groups = [np.flatnonzero(lengths == value) for value in np.unique(lengths)]
-    resamples = [np.concatenate([rng.choice(g, len(g)) for g in groups]) for _ in range(n_resamples)]
-    rows = {}
+    resamples = _resamples(lengths, groups, n_resamples, np.random.default_rng(seed))
+    rows, drawn = {}, {}
     for law, function in GROWTH.items():
         scale = function(lengths)
         (location, spread), aic = _fit_log_normal(low / scale, high / scale)
-        draws = [_fit_log_normal(low[r] / scale[r], high[r] / scale[r], (location, spread))[0][0] for r in resamples]
-        ends = np.exp(percentile_interval(draws))
+        fits = [_fit_log_normal(low[r] / scale[r], high[r] / scale[r], (location, spread)) for r in resamples]
+        ends = np.exp(percentile_interval([center for (center, _), _ in fits]))
         rows[law] = {"a": np.exp(location), "low": ends[0], "high": ends[1], "aic": aic}
-    return pd.DataFrame(rows).T
+        drawn[law] = np.array([aic for _, aic in fits])
+    table, aics = pd.DataFrame(rows).T, pd.DataFrame(drawn)  # aics: (resamples, laws)
+    table["excess"] = [table.aic[law] - table.aic.drop(law).min() for law in GROWTH]
+    intervals = [percentile_interval(aics[law] - aics.drop(columns=law).min(axis=1)) for law in GROWTH]
+    table["excess_low"], table["excess_high"] = np.transpose(intervals)
+    return table
+
+
+def _resamples(lengths, groups, n_resamples, rng):
+    """Bootstrap resamples of rows: of whole groups or, without groups, of the rows within each length."""
+    if groups is None:
+        members = [np.flatnonzero(lengths == value) for value in np.unique(lengths)]
+        return [np.concatenate([rng.choice(m, len(m)) for m in members]) for _ in range(n_resamples)]
+    groups = np.asarray(groups)
+    members = [np.flatnonzero(groups == name) for name in np.unique(groups)]
+    chosen = rng.integers(len(members), size=(n_resamples, len(members)))
+    return [np.concatenate([members[k] for k in row]) for row in chosen]
 
 
 def _fit_log_normal(low, high, start=None):
@@ -81,6 +137,68 @@ def _fit_log_normal(low, high, start=None):
     first = [middle.mean(), np.log(middle.std() + 0.1)] if start is None else [start[0], np.log(start[1])]
     fit = minimize(loss, first, method="Nelder-Mead")
     return (fit.x[0], np.exp(fit.x[1])), 2 * fit.fun + 4
+
+
+def pair_times(runs: Mapping[int, Coalescence]) -> pd.DataFrame:
+    """Coalescence times of runs in which the same pairs of starts were given for every length and temperature.
+
+    Parameters
+    ----------
+    runs : mapping of int to Coalescence
+        By length; each holds the pairs of starts in the same order for every one of its temperatures.
+
+    Returns
+    -------
+    DataFrame
+        One row for each run of a pair: ``n, temperature, pair`` (place of the pair of starts among those of its
+        temperature), ``met``, and ``time``, the steps until it met or, if it did not, the budget.
+    """
+    tables = []
+    for n, run in runs.items():
+        time = np.where(run.censored, run.n_steps, run.time)
+        table = pd.DataFrame({"n": n, "temperature": run.temperature, "met": ~run.censored, "time": time})
+        table.insert(2, "pair", table.groupby("temperature").cumcount())
+        tables.append(table)
+    return pd.concat(tables, ignore_index=True)
+
+
+def coalescence_beside_mixing(
+    table: TabularModel, x: ArrayLike, y: ArrayLike, temperatures: ArrayLike, *, n_steps: int, seed: int = 0
+) -> pd.DataFrame:
+    r"""Coalescence of a small system beside what is exactly known of it.
+
+    Parameters
+    ----------
+    table : TabularModel
+        All scores of the system (`exact.tabulate`).
+    x, y : array_like, int[B, n]
+        Starts of the pairs, the same at every temperature.
+    temperatures : array_like, float[K]
+    n_steps : int
+        Budget of a pair.
+    seed : int
+
+    Returns
+    -------
+    DataFrame
+        One row for each temperature: ``τ``; ``α`` and ``t_mix`` :math:`(\tfrac14)`, exact; ``contraction bound`` on
+        it, infinite where :math:`\alpha \ge 1`; ``three quarters met``, the step by which that share of the pairs met,
+        with its 95% interval ``low, high`` (nan, inf where the budget does not tell); ``met``, the share within the
+        budget.
+    """
+    rows, n = [], np.shape(x)[1]
+    for temperature in np.asarray(temperatures, float):
+        alpha = exact.influence(table, n, temperature).sum(0).max()
+        run = coalesce(table, x, y, n_steps=n_steps, temperature=temperature, seed=seed)
+        met = pair_times({n: run})
+        quarter = time_until(met.time, met.met, 0.75, unit="pairs")
+        low, high = quarter.interval or (np.nan, np.inf)
+        rows.append({
+            "τ": temperature, "α": alpha, "t_mix": exact.mixing_time(exact.transition_matrix(table, n, temperature)),
+            "contraction bound": contraction_bound(alpha, n), "three quarters met": quarter.value,
+            "low": low, "high": high, "met": met.met.mean(),
+        })  # fmt: skip
+    return pd.DataFrame(rows)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,35 @@ def median_estimate(time: ArrayLike, observed: ArrayLike, *, unit: str) -> Estim
     return Estimate(median_survival(time, observed), interval, len(np.asarray(time)), unit, kind)
 
 
+def time_until(time: ArrayLike, observed: ArrayLike, share: float, *, unit: str) -> Estimate:
+    """Time by which a share of the units had the event, from the Kaplan–Meier curve of right-censored times.
+
+    Parameters
+    ----------
+    time : array_like, float[K]
+        Time of the event, or of the end of observation.
+    observed : array_like, bool[K]
+        Whether the event was seen.
+    share : float
+        Share that must have had the event, above 0 and below 1.
+    unit : str
+
+    Returns
+    -------
+    Estimate
+        The first time at which the curve is at 1 - `share` or below, nan if the curve does not fall so far, with a
+        95% interval (inverted test of the curve) whose upper end may be infinite; censored unless every event was seen.
+    """
+    fit, n = _kaplan_meier(time, observed), len(np.asarray(time))
+    kind = "estimate" if np.all(observed) else "censored"
+    if fit is None:
+        return Estimate(np.nan, (np.nan, np.inf), n, unit, kind)
+    with np.errstate(divide="ignore", invalid="ignore"):  # at curves of one and zero
+        low, high = fit.quantile_ci(share)
+    reached = fit.surv_times[fit.surv_prob <= 1 - share + 1e-12]  # a product of fractions may miss by rounding
+    return Estimate(float(reached.min()) if len(reached) else np.nan, (float(low), float(high)), n, unit, kind)
+
+
 def median_survival(time: ArrayLike, observed: ArrayLike) -> float:
     """Kaplan–Meier median of right-censored times; nan if the curve does not fall below one half.
 

@@ -8,7 +8,17 @@ import pytest
 
 from glauber_lib import exact
 from glauber_lib.couplings import coalesce
-from glauber_lib.crossover import GROWTH, Transition, coalescence_bound, compare_growth, transition_temperatures
+from glauber_lib.crossover import (
+    GROWTH,
+    Transition,
+    coalescence_beside_mixing,
+    coalescence_bound,
+    compare_growth,
+    hitting_times,
+    pair_times,
+    transition_temperatures,
+)
+from glauber_lib.influence import contraction_bound
 from glauber_lib.models import IsingModel
 
 # Coalescence -------------------------------------------------------------------------------------------------------
@@ -49,10 +59,52 @@ def test_the_spins_of_a_ring_meet_within_the_bound(strength):
     assert (apart <= contraction + 3 * np.sqrt(apart * (1 - apart) / size)).all()
 
 
+def test_pair_times_name_every_pair_and_keep_the_censored_ones():
+    model, rng = IsingModel(np.zeros((3, 3))), np.random.default_rng(0)
+    x, y = rng.integers(2, size=(2, 4, 3))
+    grid = np.array([0.5, 2.0])
+    run = coalesce(model, np.tile(x, (2, 1)), np.tile(y, (2, 1)), n_steps=4, temperature=np.repeat(grid, 4))
+    table = pair_times({3: run, 9: run})
+    assert list(table.columns) == ["n", "temperature", "pair", "met", "time"] and len(table) == 16
+    assert list(table.n.unique()) == [3, 9]
+    one = table[table.n == 9]
+    assert list(one.pair) == [0, 1, 2, 3] * 2 and list(one.temperature) == [0.5] * 4 + [2.0] * 4
+    np.testing.assert_array_equal(one.met, ~run.censored)
+    np.testing.assert_array_equal(one.time, np.nan_to_num(run.time, nan=4.0))
+    assert run.censored.any() and not run.censored.all()
+
+
+def test_coalescence_beside_what_is_exactly_known():
+    n, size = 4, 400
+    ring = 0.4 * (np.roll(np.eye(n), 1, axis=1) + np.roll(np.eye(n), -1, axis=1))
+    small = exact.tabulate(IsingModel(ring), n)
+    x, y = np.zeros((size, n), int), np.ones((size, n), int)
+    found = coalescence_beside_mixing(small, x, y, [0.7, 2.0], n_steps=300).set_index("τ")
+    for temperature, row in found.iterrows():
+        assert row["α"] == pytest.approx(np.tanh(0.8 / temperature))
+        assert row["t_mix"] == exact.mixing_time(exact.transition_matrix(IsingModel(ring), n, temperature))
+        assert row["contraction bound"] == contraction_bound(row["α"], n)
+        time = coalesce(small, x, y, n_steps=300, temperature=temperature).time
+        assert row["three quarters met"] == np.sort(time)[3 * size // 4 - 1]
+        assert row.low <= row["three quarters met"] <= row.high < row["contraction bound"] and row.met == 1
+    cut = coalescence_beside_mixing(small, x, y, [0.7], n_steps=2).iloc[0]
+    assert np.isnan(cut["three quarters met"]) and cut.high == np.inf and cut.met == 0
+
+
 # Growth ------------------------------------------------------------------------------------------------------------
 
 
-def hitting_times(law, *, trials=30, spread=0.2, seed=0):
+def test_a_hitting_time_lies_between_the_looks_around_it():
+    looks = [0, 10, 20, 40]
+    distance = {5: [[0, 0.2, 0.6, 0.3], [0, 0.5, 0.9, 0.9]], 8: [[0, 0.1, 0.2, 0.4], [0, 0.1, 0.2, 0.5]]}
+    found = hitting_times(distance, looks, 0.5)
+    assert found.to_dict("list") == {
+        "n": [5, 5, 8, 8], "trial": [0, 1, 0, 1], "low": [10, 0, 40, 20], "high": [20, 10, np.inf, 40],
+        "censored": [False, False, True, False],
+    }  # fmt: skip
+
+
+def log_normal_times(law, *, trials=30, spread=0.2, seed=0):
     """Lengths and log-normal times of a growth law with a = 3."""
     n = np.repeat([5, 8, 12, 20, 32], trials)
     return n, 3.0 * GROWTH[law](n) * np.exp(spread * np.random.default_rng(seed).normal(size=len(n)))
@@ -60,7 +112,7 @@ def hitting_times(law, *, trials=30, spread=0.2, seed=0):
 
 @pytest.mark.parametrize("law", GROWTH)
 def test_the_growth_law_that_made_the_times_has_the_lowest_aic(law):
-    n, time = hitting_times(law)
+    n, time = log_normal_times(law)
     fits = compare_growth(n, time * 0.999, time * 1.001, n_resamples=20)
     assert fits.aic.idxmin() == law
     assert fits.a[law] == pytest.approx(3.0, rel=0.1)
@@ -68,7 +120,7 @@ def test_the_growth_law_that_made_the_times_has_the_lowest_aic(law):
 
 
 def test_the_fit_is_that_of_the_log_times():
-    n, time = hitting_times("n")
+    n, time = log_normal_times("n")
     width = 1e-3
     fits = compare_growth(n, time * np.exp(-width / 2), time * np.exp(width / 2), n_resamples=2)
     residual = np.log(time / n)
@@ -79,7 +131,7 @@ def test_the_fit_is_that_of_the_log_times():
 
 
 def test_coarse_looks_and_censored_trials_do_not_bias_the_growth():
-    n, time = hitting_times("n log n", trials=100)
+    n, time = log_normal_times("n log n", trials=100)
     looks = np.concatenate([[0], np.geomspace(10, 200, 10), [np.inf]])  # what is known: between which looks
     k = np.searchsorted(looks, time)
     low, high = looks[k - 1], looks[k]
@@ -87,6 +139,31 @@ def test_coarse_looks_and_censored_trials_do_not_bias_the_growth():
     fits = compare_growth(n, low, high, n_resamples=5)
     assert fits.a["n log n"] == pytest.approx(3.0, rel=0.05)
     assert fits.aic.idxmin() == "n log n"
+
+
+@pytest.mark.parametrize("law", GROWTH)
+def test_only_the_best_law_has_a_negative_excess(law):
+    n, time = log_normal_times(law)
+    fits = compare_growth(n, time * 0.999, time * 1.001, n_resamples=20)
+    assert list(fits.index[fits.excess < 0]) == [law]
+    assert fits.excess[law] == pytest.approx(fits.aic[law] - np.sort(fits.aic)[1])
+    assert (fits.excess_low <= fits.excess).all() and (fits.excess <= fits.excess_high).all()
+    assert fits.excess_high[law] < 0 < fits.excess_low.drop(law).min()
+
+
+def test_trials_of_one_passage_are_resampled_together():
+    # what all trials of a passage share does not average out over lengths: resampling trials would not see that
+    rng, lengths, size = np.random.default_rng(0), [5, 8, 12, 20], 40
+    n, passage = np.repeat(lengths, size), np.tile(np.arange(size), len(lengths))
+    shared = rng.normal(size=size)
+    time = 3.0 * n * np.exp(shared[passage] + 0.05 * rng.normal(size=len(n)))
+    widths = []
+    for groups in (None, passage):
+        fits = compare_growth(n, time * 0.99, time * 1.01, groups=groups, n_resamples=100)
+        widths.append(np.log(fits.high["n"] / fits.low["n"]))
+    alone, together = widths
+    assert together == pytest.approx(2 * 1.96 * shared.std() / np.sqrt(size), rel=0.25)
+    assert together > 1.5 * alone
 
 
 # Transition --------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glauber_lib.stats import Estimate
-from glauber_lib.survival import median_estimate, median_interval, median_survival, survival_curve
+from glauber_lib.survival import median_estimate, median_interval, median_survival, survival_curve, time_until
 
 
 def test_median_without_censoring_is_the_sample_median():
@@ -96,3 +96,29 @@ def test_an_estimate_of_a_median_says_whether_a_time_was_censored():
     assert median_estimate(time, [True] * 5, unit="pairs").kind == "estimate"
     never = median_estimate(time, [False] * 5, unit="pairs")
     assert isinstance(never, Estimate) and np.isnan(never.value) and never.interval[1] == np.inf
+
+
+# Other shares ------------------------------------------------------------------------------------------------------
+
+
+def test_the_time_by_which_a_share_had_the_event_by_hand():
+    time = np.arange(1, 41)
+    found = time_until(time, [True] * 40, 0.75, unit="pairs")
+    assert (found.value, found.n, found.unit, found.kind) == (30, 40, "pairs", "estimate")  # a quarter is left
+    assert found.interval[0] < 30 < found.interval[1] < 40
+    assert time_until([1, 2, 2, 3, 4], [True, False, False, True, True], 0.6, unit="pairs").value == 3
+
+
+def test_a_share_that_was_not_reached_has_no_time():
+    found = time_until([1, 2, 9, 9], [True, True, False, False], 0.75, unit="pairs")
+    assert np.isnan(found.value) and found.interval[1] == np.inf and found.kind == "censored"
+    never = time_until([9, 9], [False, False], 0.5, unit="pairs")
+    assert np.isnan(never.value) and never.interval[1] == np.inf and never.kind == "censored"
+
+
+def test_the_interval_of_a_time_covers_it_about_as_often_as_it_says():
+    rng, covered = np.random.default_rng(0), []
+    for _ in range(200):
+        low, high = time_until(rng.exponential(size=80), [True] * 80, 0.75, unit="pairs").interval
+        covered.append(low <= np.log(4) <= high)
+    assert 0.9 <= np.mean(covered) <= 0.995
