@@ -33,11 +33,14 @@ static: .venv/installed  ## lint, format and types alone
 	$(PY) -m ruff format --check -q .
 	$(PY) -m pyright
 
-test: static  ## lint, format, types, all unit tests, then the notebooks in the smoke profile, run twice and compared (nbval)
+test: static  ## lint, format, types, all unit tests, then the notebooks in the smoke profile, run twice and compared (nbval; figures and tables to the byte)
 	$(PY) -m pytest -q -n auto --maxprocesses 4
-	$(PY) -m glauber_lib.paper --profile smoke --force
-	$(PY) -m glauber_lib.paper --profile smoke --force --companions
+	rm -rf build/smoke
+	OMP_NUM_THREADS=1 $(PY) -m glauber_lib.paper --profile smoke --force
+	OMP_NUM_THREADS=1 $(PY) -m glauber_lib.paper --profile smoke --force --companions
+	cp -r build/smoke/figures build/smoke/first
 	GLAUBER_CACHE=off OMP_NUM_THREADS=1 $(PY) -m pytest -q -n auto --maxprocesses 4 --dist loadfile --nbval-lax --nbval-current-env -p no:cacheprovider build/smoke/*.ipynb
+	diff -r --exclude provenance.json build/smoke/first build/smoke/figures
 
 lab: .venv/lab  ## JupyterLab on the notebooks, each paired with its .py
 	$(PY) -m jupytext --sync notebooks/*.py
@@ -64,12 +67,13 @@ models: .venv/installed  ## fetch the corpora and train the embedded models agai
 	$(PY) scripts/pack.py --corpus $(BUILD)/corpus --out $(BUILD)/tokens-cased.npz --base distilbert
 	$(PY) scripts/train.py minilm-6l --tokens $(BUILD)/tokens.npz --work $(BUILD) --export data/models/minilm-6l
 	$(PY) scripts/train.py minilm-3l --tokens $(BUILD)/tokens.npz --work $(BUILD) --export data/models/minilm-3l --init data/models/minilm-6l --steps 8000
-	$(PY) scripts/train.py gpt-mini --tokens $(BUILD)/tokens.npz --work $(BUILD) --export data/models/gpt-mini --init data/models/minilm-3l --steps 5000
 	$(PY) scripts/train.py distilbert --tokens $(BUILD)/tokens-cased.npz --work $(BUILD) --export data/models/distilbert --steps 8000 --head-steps 300 --rate 1.2e-4 --head-rate 5e-4 --masked 0.2 --flat 0.4 --batch 2048
+	$(PY) scripts/train.py distilbert-fast --tokens $(BUILD)/tokens-cased.npz --work $(BUILD) --export data/models/distilbert-fast --init data/models/distilbert --layers 0 3 5 --teacher distilbert --steps 8000 --head-rate 3e-4 --masked 0.2 --flat 0.26 --batch 2048
+	$(PY) scripts/train.py distilbert-causal --tokens $(BUILD)/tokens-cased.npz --work $(BUILD) --export data/models/distilbert-causal --init data/models/distilbert-fast --steps 8000 --rate 5e-4 --head-rate 5e-4 --masked 0.5 --flat 0.3 --batch 2048
 	rm -f data/models/distilbert/training.jsonl data/models/distilbert/training.npz
 	$(PY) scripts/along.py distilbert $(BUILD)/distilbert --tokens $(BUILD)/tokens-cased.npz --out data/models/distilbert/training.jsonl --batch 2048
-	$(PY) scripts/evaluate.py minilm-6l minilm-3l gpt-mini --tokens $(BUILD)/tokens.npz
-	$(PY) scripts/evaluate.py distilbert --tokens $(BUILD)/tokens-cased.npz --stride 8
+	$(PY) scripts/evaluate.py minilm-6l minilm-3l --tokens $(BUILD)/tokens.npz
+	$(PY) scripts/evaluate.py distilbert distilbert-fast distilbert-causal --tokens $(BUILD)/tokens-cased.npz --stride 8
 
 readme: .venv/installed  ## put the claims of figures/results.json into README.md
 	$(PY) scripts/readme.py

@@ -37,7 +37,6 @@ EMBEDDED = {
     "distilbert-causal": {"base": "distilbert", "n_layers": 3, "width": 2048, "causal": True},
     "minilm-6l": {"base": "minilm", "n_layers": 6, "causal": False},
     "minilm-3l": {"base": "minilm", "n_layers": 3, "causal": False},
-    "gpt-mini": {"base": "minilm", "n_layers": 3, "causal": True},
 }
 
 # base -> distribution, its folder, and the file that holds the weights with its SHA-256

@@ -39,7 +39,7 @@ CANARY = {
     "distilbert": ("of", -0.0253498),
     "minilm-6l": ("of", -0.0810645),
     "minilm-3l": ("of", -0.0472125),
-    "gpt-mini": ("city", -1.3268037),
+    "distilbert-causal": ("city", -1.3268037),
 }
 CANARY_TEXT, CANARY_SITE = "the capital of france is paris .", 2
 
@@ -596,8 +596,8 @@ def test_a_masked_network_is_no_causal_model(tiny):
 def test_an_embedded_model_of_the_other_kind_is_refused():
     with pytest.raises(ValueError, match="'minilm-3l' is a masked language model"):
         load_model("minilm-3l", causal=True)
-    with pytest.raises(ValueError, match="'gpt-mini' is a causal language model"):
-        load_model("gpt-mini", causal=False)
+    with pytest.raises(ValueError, match="'distilbert-causal' is a causal language model"):
+        load_model("distilbert-causal", causal=False)
 
 
 def test_enumerating_a_large_causal_vocabulary_is_refused(tiny_folders):
