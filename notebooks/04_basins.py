@@ -235,7 +235,7 @@ figure.suptitle(f"Chains by seed topic, {run['seeds']} each, τ = {run['temperat
 run.save_figure(figure, "basins-topics")
 
 # %% [markdown]
-# The score of the seed's topic falls towards the baseline within the run, while the politics score rises. The bands are wide, because each panel
+# The score of the seed's topic falls and the politics score rises within the run. The bands are wide, because each panel
 # holds few chains: the figure does not show that seed topics differ.
 #
 # **Claim.** The seed topic's own score falls.
@@ -347,7 +347,7 @@ def panel_transitions(axis):
             color = "white" if count > total[row, 0] / 2 else "black"
             axis.text(column, row, count, ha="center", va="center", fontsize=7, color=color)
     axis.set(xlabel=f"label {run['score_every']} steps later", ylabel="label", title="Transitions (numbers: how many)")
-    figure.colorbar(image, ax=axis, shrink=0.8, label="probability")
+    axis.figure.colorbar(image, ax=axis, shrink=0.8, label="probability")
 
 
 def panel_times(axis):
