@@ -50,6 +50,12 @@ def topic_scores(model: Any, scorer: TextScorer, states: ArrayLike) -> np.ndarra
     return scores.reshape(*states.shape[:-1], -1)
 
 
+def self_overlap(states: ArrayLike) -> np.ndarray:
+    """Share float64[...] of the sites of states int[..., n] whose token stands at an earlier site too."""
+    ordered = np.sort(np.asarray(states), axis=-1)
+    return (ordered[..., 1:] == ordered[..., :-1]).sum(-1) / ordered.shape[-1]
+
+
 def moves_in_words(model: Any, trace: Trace, row: int, moves: Iterable[int]) -> pd.DataFrame:
     """The first state of one chain and some of its moves, as words.
 

@@ -4,13 +4,15 @@ A label path holds the number of the topic that scores highest at each record of
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
 from glauber_lib.readings import TextScorer
-from glauber_lib.stats import true_runs
+from glauber_lib.stats import Estimate, Interval, percentile_interval, true_runs
+from glauber_lib.survival import median_survival
 
 
 def choose_seeds(
@@ -85,6 +87,58 @@ def reversible_paths(paths: ArrayLike, n_labels: int, rng: np.random.Generator) 
     return out
 
 
+@dataclass(frozen=True)
+class EntropyProduction:
+    """Result of `measure_entropy_production`, in nats per record.
+
+    Attributes
+    ----------
+    measured : float
+        `entropy_production` of the paths. A finite sample gives more than zero even in detailed balance.
+    resampled : ndarray, float64[R]
+        Of paths drawn with replacement. Drawn paths repeat each other, which adds to their entropy production: the
+        values are moved so that their mean is `measured`.
+    reversible : ndarray, float64[R]
+        Of simulated chains in detailed balance (`reversible_paths`).
+    n : int
+        Number of paths.
+    """
+
+    measured: float
+    resampled: np.ndarray
+    reversible: np.ndarray
+    n: int
+
+    @property
+    def interval(self) -> Interval:
+        """95% interval of `measured` over resampled paths, cut at zero."""
+        low, high = percentile_interval(self.resampled)
+        return max(low, 0.0), max(high, 0.0)
+
+    @property
+    def p(self) -> float:
+        """Share of the simulated chains in detailed balance that produce as much; never zero."""
+        return float((1 + (self.reversible >= self.measured).sum()) / (1 + len(self.reversible)))
+
+    def excess(self, unit: str) -> Estimate:
+        """`measured` less what chains in detailed balance show on average, over paths that are called `unit`."""
+        bias = float(self.reversible.mean())
+        return Estimate(self.measured - bias, percentile_interval(self.resampled - bias), self.n, unit)
+
+
+def measure_entropy_production(
+    paths: ArrayLike, n_labels: int, rng: np.random.Generator, *, n_resamples: int = 500
+) -> EntropyProduction:
+    """Entropy production of label paths int[C, K], its interval over paths, and that of chains in detailed balance."""
+    paths = np.asarray(paths)
+    produced = lambda of: entropy_production(transition_counts(of, n_labels))  # noqa: E731
+    measured = produced(paths)
+    drawn = [produced(paths[rng.integers(len(paths), size=len(paths))]) for _ in range(n_resamples)]
+    reversible = [produced(reversible_paths(paths, n_labels, rng)) for _ in range(n_resamples)]
+    resampled = np.array(drawn) + measured - np.mean(drawn)
+    return EntropyProduction(measured, resampled, np.array(reversible), len(paths))
+
+
 def dwell_times(paths: ArrayLike, label: int) -> tuple[np.ndarray, np.ndarray]:
     """How long one label is held, run by run, in label paths int[C, K].
 
@@ -126,3 +180,26 @@ def recurrence_times(paths: ArrayLike, label: int) -> tuple[np.ndarray, np.ndarr
                 length.append(away)
                 back.append(following < len(path))
     return np.array(length, int), np.array(back, bool)
+
+
+def describe_labels(paths: ArrayLike, labels: Sequence[str]) -> pd.DataFrame:
+    """How long each label is held and how long it stays away, in label paths int[C, K].
+
+    Returns
+    -------
+    DataFrame
+        One row per label: ``label``; ``share`` of the records; ``visits``; of `dwell_times` the Kaplan–Meier median
+        ``dwell`` and how many were ``cut_off`` by the end; of `recurrence_times` the median ``recurrence`` and how many
+        absences were ``never_back``. Medians are in records; nan if more than half of the times are censored.
+    """
+    paths, rows = np.asarray(paths), []
+    for k, label in enumerate(labels):
+        (dwell, ended), (away, back) = dwell_times(paths, k), recurrence_times(paths, k)
+        rows.append(
+            {
+                "label": label, "share": (paths == k).mean(), "visits": len(dwell),
+                "dwell": median_survival(dwell, ended), "cut_off": int((~ended).sum()),
+                "recurrence": median_survival(away, back), "never_back": int((~back).sum()),
+            }
+        )  # fmt: skip
+    return pd.DataFrame(rows)

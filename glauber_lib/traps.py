@@ -2,6 +2,7 @@ r"""Traps: where a chain hardly moves, and what holds it there (paper App. A.1, 
 
 import functools
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -142,9 +143,57 @@ def modal_state(visits: Visits, first: int, last: int) -> tuple[np.ndarray, floa
     return distinct[spent.argmax()], spent.max() / max(1, last - first)
 
 
+COLUMNS = [
+    "chain", "temperature", "start", "duration", "censored", "text", "state", "share", "mean_gap", "min_gap", "type",
+    "escape", "bound", "holding",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TrapSurvey:
+    """Result of `survey_traps`.
+
+    Attributes
+    ----------
+    traps : DataFrame
+        One row per trap, longest first. Of the trap: ``chain``, ``temperature``, ``start`` (step), ``duration`` (steps,
+        from the start of the first still window to the start of the last one, plus the stride), ``censored`` (whether
+        the last still window ends with the run). Of its modal state: ``text``, ``state`` (its tokens), ``share`` of
+        the trap's steps, ``mean_gap`` and ``min_gap`` (logits), ``type`` (perfect if every gap is positive),
+        ``escape`` (exact one-step escape probability), ``bound`` (the paper's bound on it), ``holding`` (the chain's
+        longest single stay there, steps). Of its family (`template_families` of the modal states): ``family``, its
+        number, and ``template``, the token at each site or -1.
+    looks : ndarray, int64[K]
+        Steps of the states that were embedded.
+    still : ndarray, bool[B, K]
+        Whether each chain is in a trap at each look, by its embedding (`still_runs`).
+    occupied : ndarray, bool[B, K]
+        The same by the states that it occupies (`occupied_runs`).
+    trapped : ndarray, float64[B]
+        Share of each chain's windows that are still; 0 for a run shorter than a window.
+    """
+
+    traps: pd.DataFrame
+    looks: np.ndarray
+    still: np.ndarray
+    occupied: np.ndarray
+    trapped: np.ndarray
+
+    @property
+    def families(self) -> pd.DataFrame:
+        """One row per family, the largest first: ``template``, and how many ``traps, chains, states, steps`` it has."""
+        groups = self.traps.groupby("family")
+        return pd.DataFrame(
+            {
+                "template": groups.template.first(), "traps": groups.size(), "chains": groups.chain.nunique(),
+                "states": groups.state.nunique(), "steps": groups.duration.sum(),
+            }
+        )  # fmt: skip
+
+
 def survey_traps(
     model: Any, trace: Trace, embedder: TextEmbedder, *, stride: int = 25, window: int = 300, threshold: float = 0.12
-) -> pd.DataFrame:
+) -> TrapSurvey:
     """Every trap of every chain (paper App. A.1).
 
     Parameters
@@ -157,34 +206,31 @@ def survey_traps(
         Steps between the states that are embedded.
     window, threshold
         See `still_runs`.
-
-    Returns
-    -------
-    DataFrame
-        One row per trap, longest first. Of the trap: ``chain``, ``temperature``, ``start`` (step), ``duration`` (steps,
-        from the start of the first still window to the start of the last one, plus `stride`), ``censored`` (whether
-        the last still window ends with the run). Of its modal state: ``text``, ``state`` (its tokens), ``share`` of
-        the trap's steps, ``mean_gap`` and ``min_gap`` (logits), ``type`` (perfect if every gap is positive),
-        ``escape`` (exact one-step escape probability), ``bound`` (the paper's bound on it), ``holding`` (the chain's
-        longest single stay there, steps).
     """
-    steps = np.arange(0, trace.n_steps + 1, stride)
-    states = trace.states(steps)  # (K, B, n)
+    looks = np.arange(0, trace.n_steps + 1, stride)
+    states = trace.states(looks)  # (K, B, n)
+    still, occupied = np.zeros((2, states.shape[1], len(looks)), bool)
+    trapped, n_windows = np.zeros(len(still)), max(1, (looks + window <= looks[-1]).sum())
     describe = functools.cache(lambda state, temperature: describe_trap(model, state, temperature))
     rows = []
-    for chain in range(states.shape[1]):
-        vectors, visits = embed_states(model, embedder, states[:, chain]), trace.visits(chain)
-        for first, last in still_runs(vectors, steps, window=window, threshold=threshold):
+    for chain in range(len(still)):
+        visits = trace.visits(chain)
+        runs = still_runs(embed_states(model, embedder, states[:, chain]), looks, window=window, threshold=threshold)
+        still[chain] = inside_runs(runs, looks)
+        occupied[chain] = inside_runs(occupied_runs(visits, looks, window=window), looks)
+        for first, last in runs:
             state, share = modal_state(visits, first, last)
-            holding, temperature = int(visits[2][(visits[0] == state).all(1)].max()), trace.temperature[chain]
+            duration, tokens = last - first - window + stride, tuple(state.tolist())
+            trapped[chain] += duration / stride / n_windows
             rows.append(
                 {
-                    "chain": chain, "temperature": temperature, "start": first,
-                    "duration": last - first - window + stride, "censored": last + stride > trace.n_steps,
-                    "text": model.texts(state[None])[0], "state": tuple(state.tolist()), "share": share,
-                    **describe(tuple(state.tolist()), temperature), "holding": holding,
+                    "chain": chain, "temperature": trace.temperature[chain], "start": first, "duration": duration,
+                    "censored": last + stride > trace.n_steps, "text": model.texts(state[None])[0], "state": tokens,
+                    "share": share, **describe(tokens, trace.temperature[chain]),
+                    "holding": int(visits[2][(visits[0] == state).all(1)].max()),
                 }
             )  # fmt: skip
-    columns = ["chain", "temperature", "start", "duration", "censored", "text", "state", "share", "mean_gap",
-               "min_gap", "type", "escape", "bound", "holding"]  # fmt: skip
-    return pd.DataFrame(rows, columns=columns).sort_values("duration", ascending=False, ignore_index=True)
+    table = pd.DataFrame(rows, columns=COLUMNS).sort_values("duration", ascending=False, ignore_index=True)
+    family, templates = template_families(table.state.tolist())
+    template = pd.Series([tuple(templates[k].tolist()) for k in family], dtype=object)
+    return TrapSurvey(table.assign(family=family, template=template), looks, still, occupied, trapped)

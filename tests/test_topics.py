@@ -6,7 +6,16 @@ from conftest import fit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glauber_lib.topics import dwell_times, entropy_production, recurrence_times, reversible_paths, transition_counts
+from glauber_lib.topics import (
+    EntropyProduction,
+    describe_labels,
+    dwell_times,
+    entropy_production,
+    measure_entropy_production,
+    recurrence_times,
+    reversible_paths,
+    transition_counts,
+)
 
 
 def label_paths(matrix, n_chains, n_records, *, seed=0):
@@ -79,6 +88,35 @@ def test_one_seed_gives_the_same_reversible_paths():
     assert (first != other).any()
 
 
+def test_a_driven_cycle_produces_more_than_chains_in_detailed_balance_and_a_reversible_one_does_not():
+    driven = measure_entropy_production(label_paths(cycle(0.5, 0.2), 30, 60), 3, np.random.default_rng(0))
+    balanced = measure_entropy_production(label_paths(cycle(0.35, 0.35), 30, 60), 3, np.random.default_rng(0))
+    expected = 0.3 * np.log(0.5 / 0.2)
+    assert driven.p == 1 / 501 and balanced.p > 0.05 and driven.n == 30
+    assert driven.interval[0] < driven.measured < driven.interval[1]
+    low, high = driven.excess("chains").interval
+    assert 0 < low < expected < high
+    low, high = balanced.excess("chains").interval
+    assert low < 0 < high  # measured itself is positive in every sample
+
+
+def test_resampled_entropy_production_is_centred_at_the_measured_one():
+    paths = label_paths(LAZY, 6, 30)
+    result = measure_entropy_production(paths, 3, np.random.default_rng(1), n_resamples=50)
+    assert result.measured == entropy_production(transition_counts(paths, 3))
+    assert result.resampled.mean() == pytest.approx(result.measured)
+    assert result.resampled.shape == result.reversible.shape == (50,)
+    again = measure_entropy_production(paths, 3, np.random.default_rng(1), n_resamples=50)
+    np.testing.assert_array_equal(again.reversible, result.reversible)
+
+
+def test_excess_and_p_by_hand():
+    result = EntropyProduction(0.3, np.array([0.2, 0.3, 0.4]), np.array([0.1, 0.2, 0.3]), 3)
+    assert result.p == 2 / 4 and result.excess("chains").value == pytest.approx(0.1)
+    np.testing.assert_allclose(result.excess("chains").interval, np.array(result.interval) - 0.2)
+    assert EntropyProduction(0.1, np.array([-0.1, 0.3]), np.zeros(1), 2).interval[0] == 0
+
+
 def test_dwell_times_by_hand():
     length, ended = dwell_times([[1, 1, 0, 1, 2, 2, 1], [0, 2, 1, 1, 1, 1, 0]], 1)
     assert length.tolist() == [2, 1, 4] and ended.all()  # of the run in the last record alone nothing is known
@@ -126,3 +164,12 @@ def test_mean_dwell_and_return_times_are_those_of_the_chain(label):
     expected = (1 / law - stay) / (1 - stay) - 1  # counted from the first record elsewhere
     assert abs(length[back].mean() - expected) < 4 * length[back].std() / np.sqrt(back.sum())
     assert back.sum() > 1_000
+
+
+def test_labels_are_described_by_hand():
+    table = describe_labels([[1, 1, 0, 1, 2, 2, 1], [0, 2, 1, 1, 1, 1, 0]], ["a", "b", "c", "d"]).set_index("label")
+    np.testing.assert_allclose(table.share, np.array([3, 8, 3, 0]) / 14)
+    assert table.visits.tolist() == [2, 3, 2, 0]  # nothing is known of a run in the last record alone
+    np.testing.assert_array_equal(table.dwell, [1, 2, 2, np.nan])
+    np.testing.assert_array_equal(table.recurrence, [5, 2, np.nan, np.nan])
+    assert table.cut_off.tolist() == [0, 0, 0, 0] and table.never_back.tolist() == [1, 0, 1, 0]

@@ -1,6 +1,7 @@
 """Traps: planted still periods, states, families and traps are found."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import TEXTS
 from hypothesis import given
@@ -11,6 +12,7 @@ from glauber_lib.exact import transition_matrix
 from glauber_lib.instruments import Embedder
 from glauber_lib.margins import escape_bound, score_gaps
 from glauber_lib.models import TabularModel
+from glauber_lib.paper.entries import read_entry, write_entry
 from glauber_lib.readings import cosine_distance
 from glauber_lib.traces import Trace
 from glauber_lib.traps import inside_runs, modal_state, occupied_runs, still_runs, survey_traps, template_families
@@ -258,9 +260,9 @@ def test_a_planted_trap_is_surveyed():
     moves = [*wandering(0, 597), (597, 0, 2), (598, 1, 2), (599, 2, 2), *wandering(1_400, 2_000)]
     trace = written_trace(moves, n_steps=2_000, initial=[0, 0, 0])
     model = trap_model(depth=3.0)
-    table = survey_traps(model, trace, OneHot(), stride=25, window=300)
-    assert len(table) == 1
-    trap = table.iloc[0]
+    survey = survey_traps(model, trace, OneHot(), stride=25, window=300)
+    assert len(survey.traps) == 1
+    trap = survey.traps.iloc[0]
     assert (trap.text, trap.state, trap.type, trap.chain) == ("ccc", (2, 2, 2), "perfect", 0)
     # still windows start at 600, 625, ..., 1125: the last holds one record from after the exit, as above
     assert (trap.start, trap.duration) == (600, 1_125 - 600 + 25) and not trap.censored
@@ -270,13 +272,16 @@ def test_a_planted_trap_is_surveyed():
     assert trap.escape == pytest.approx(1 - transition_matrix(model, 3, 0.5)[26, 26], rel=1e-5)
     assert trap.bound == pytest.approx(escape_bound(3.0, 0.5, 3))
     assert trap.escape <= trap.bound
+    assert survey.trapped.tolist() == [22 / 69]  # of the windows from 0, 25, ..., 1700 those from 600 to 1125
+    assert survey.looks.tolist() == list(range(0, 2_001, 25))
+    assert survey.still.tolist() == [[600 <= look <= 1_125 + 300 for look in survey.looks]]
 
 
 def test_a_trap_at_the_end_is_censored_and_one_site_that_prefers_another_token_makes_it_approximate():
     log_joint = np.zeros((3, 3, 3))
     log_joint[0, 0, 0], log_joint[1, 0, 0] = 3.0, 4.0  # of 000 the first site would rather be 1
     trace = written_trace(wandering(0, 300), n_steps=1_000, initial=[0, 0, 0])
-    trap = survey_traps(Speller.from_joint(log_joint), trace, OneHot(), stride=25).iloc[0]
+    trap = survey_traps(Speller.from_joint(log_joint), trace, OneHot(), stride=25).traps.iloc[0]
     assert trap.censored and (trap.start, trap.duration) == (300, 700 - 300 + 25)
     assert (trap.text, trap.type) == ("aaa", "approximate")
     np.testing.assert_allclose([trap.min_gap, trap.mean_gap], [-1, 5 / 3])
@@ -285,7 +290,9 @@ def test_a_trap_at_the_end_is_censored_and_one_site_that_prefers_another_token_m
 def test_a_chain_that_falls_into_a_deep_state_is_trapped_and_free_ones_are_not():
     model = trap_model(depth=12.0)
     trace = run_chains(model, np.zeros((4, 3), int), n_steps=1_500, temperature=[0.5, 0.5, 100.0, 100.0], seed=1)
-    table = survey_traps(model, trace, OneHot(), stride=25)
+    survey = survey_traps(model, trace, OneHot(), stride=25)
+    table = survey.traps
+    assert (survey.trapped[:2] > 0.5).all() and survey.trapped.tolist()[2:] == [0, 0] and not survey.still[2:].any()
     assert set(table.chain) == {0, 1} and set(table.text) == {"ccc"} and table.censored.all()
     assert table.duration.is_monotonic_decreasing
 
@@ -293,15 +300,55 @@ def test_a_chain_that_falls_into_a_deep_state_is_trapped_and_free_ones_are_not()
 def test_no_trap_gives_an_empty_table_with_the_same_columns():
     model = Speller(np.zeros((3, 3, 3, 3)))
     free = survey_traps(model, run_chains(model, [[0, 0, 0]], n_steps=600), OneHot(), stride=25)
-    trace = written_trace([], n_steps=600, initial=[0, 0, 0])
-    assert len(free) == 0
-    assert list(free.columns) == list(survey_traps(model, trace, OneHot(), stride=25).columns)
+    stuck = survey_traps(model, written_trace([], n_steps=600, initial=[0, 0, 0]), OneHot(), stride=25)
+    assert len(free.traps) == len(free.families) == 0 and free.trapped.tolist() == [0] and not free.still.any()
+    assert stuck.trapped.tolist() == [1] and stuck.still.all() and stuck.occupied.all()
+    assert list(free.traps.columns) == list(stuck.traps.columns)
+    assert list(free.families.columns) == list(stuck.families.columns)
+
+
+def test_a_run_shorter_than_a_window_has_no_trap():
+    trace = written_trace([], n_steps=200, initial=[0, 0, 0])
+    survey = survey_traps(Speller(np.zeros((3, 3, 3, 3))), trace, OneHot(), stride=25)
+    assert len(survey.traps) == 0 and survey.trapped.tolist() == [0] and not survey.occupied.any()
+
+
+def test_hopping_is_a_trap_in_state_space_alone():
+    hops = [(step, 0, (step + 1) % 2) for step in range(0, 900)]  # 000 and 100: each hop a jump of the embedding
+    survey = survey_traps(
+        trap_model(depth=3.0), written_trace(hops, n_steps=900, initial=[0, 0, 0]), OneHot(), stride=25
+    )
+    assert survey.occupied.all() and not survey.still.any() and survey.trapped.tolist() == [0]
+
+
+def test_traps_that_share_a_template_are_a_family_of_the_survey():
+    # 222, then 022, which has two of three sites in common with it, then 001; the first site wanders in between
+    moves = [*wandering(600, 900), (900, 0, 0), *wandering(1_500, 1_800), (1_800, 0, 0), (1_801, 1, 0), (1_802, 2, 1)]
+    trace = written_trace(moves, n_steps=2_400, initial=[2, 2, 2])
+    survey = survey_traps(trap_model(depth=3.0), trace, OneHot(), stride=25)
+    assert survey.traps.set_index("text").family.to_dict() == {"ccc": 0, "acc": 0, "aab": 1}
+    assert survey.traps.set_index("text").template.to_dict() == {"ccc": (-1, 2, 2), "acc": (-1, 2, 2), "aab": (0, 0, 1)}
+    families = survey.families
+    assert families[["traps", "chains", "states"]].to_numpy().tolist() == [[2, 1, 2], [1, 1, 1]]
+    assert families.steps.sum() == survey.traps.duration.sum() and families.template[0] == (-1, 2, 2)
+
+
+def test_a_survey_is_stored_and_read_again(tmp_path):
+    model = trap_model(depth=12.0)
+    trace = run_chains(model, np.zeros((2, 3), int), n_steps=900, temperature=[0.5, 100.0], seed=1)
+    for survey in (survey_traps(model, trace, OneHot()), survey_traps(model, trace, OneHot(), threshold=-1.0)):
+        write_entry(tmp_path / "survey", survey)
+        again = read_entry(tmp_path / "survey")
+        pd.testing.assert_frame_equal(again.traps, survey.traps)
+        pd.testing.assert_frame_equal(again.families, survey.families)
+        for name in ("looks", "still", "occupied", "trapped"):
+            np.testing.assert_array_equal(getattr(again, name), getattr(survey, name))
 
 
 def test_a_tiny_language_model_s_frozen_chain_is_a_trap(tiny):
     model, embedder = tiny["bert"], Embedder()
     trace = run_chains(model, model.states(TEXTS[:1], n=5), n_steps=700, temperature=1e-4)
-    table = survey_traps(model, trace, embedder)
+    table = survey_traps(model, trace, embedder).traps
     assert len(table) >= 1 and table.text.iloc[0] == model.texts(trace.final)[0]
     assert table.state.iloc[0] == tuple(trace.final[0].tolist())
     assert [model.texts([state])[0] for state in table.state] == list(table.text)
