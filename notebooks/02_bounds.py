@@ -65,6 +65,7 @@ taus = measured.temperatures
 # %% [markdown]
 # The first panels show the matrix of one passage at several temperatures, the last one the score oscillations δ over all passages.
 
+
 # %%
 def draw_influence(axes):
     """Influence in the first passage at the shown temperatures, then the oscillations."""
@@ -109,6 +110,7 @@ thresholds["oscillation, ¼ max Σ δ"] = influence.sufficient_temperature(measu
 # %% [markdown]
 # Each threshold once more from every passage alone, so that ratios of thresholds have an interval.
 
+
 # %%
 def crossing(matrices):
     """Temperature above which the largest column sum of matrices [K, n, n] stays below one."""
@@ -126,6 +128,7 @@ alone = pd.DataFrame(
 
 # %% [markdown]
 # The left panel compares the conditions over temperature, the right one every pair tried with the bound through the oscillation.
+
 
 # %%
 def draw_conditions(axis):
@@ -405,7 +408,9 @@ run.save_figure(pseudo_figure, "bounds-pseudo-likelihood")
 # NBVAL_CHECK_OUTPUT
 at_joint = joint[joint.temperature == 1.0].TV.item()
 note = f"{at_joint:.2f} for the ring of spins, which has a joint; rank correlation {laws['rank correlation']:.3f}"
-run.claim("bounds/stationary-is-not-pseudo-likelihood", Estimate(laws["TV"], None, len(law), "states", "exact"), note=note)
+run.claim(
+    "bounds/stationary-is-not-pseudo-likelihood", Estimate(laws["TV"], None, len(law), "states", "exact"), note=note
+)
 
 # %% [markdown]
 # The sentences that differ most, by their share of the total variation:
@@ -526,7 +531,10 @@ strip_counts = sorted({*run["strip_counts"], *range(floor + 1, drift_sites + 1)}
 strip_grid = sorted({*run["scan_temperatures"], *strip_temperatures})
 filler = base[: run["strip_states"]]
 strip = pd.concat(
-    [run.cached(drift.scan_drift, model, filler, [token], strip_counts, strip_grid, seed=run.seed) for token in watched],
+    [
+        run.cached(drift.scan_drift, model, filler, [token], strip_counts, strip_grid, seed=run.seed)
+        for token in watched
+    ],
     ignore_index=True,
 )
 
@@ -554,6 +562,7 @@ run.save_table(departures.rename(columns=headings), "drift-escape")
 
 # %% [markdown]
 # Left: the lead of every token scanned. Middle: the leads over the strip. Right: times to leave against their predictions.
+
 
 # %%
 def draw_scan(axis):
@@ -694,6 +703,7 @@ longest.head(12)
 # %% [markdown]
 # Observed mean stays against two predictions: exact from the conditionals (left) and by the paper's bound (right).
 
+
 # %%
 def draw_stays(axis, column):
     """Observed mean stays of states and sets against the prediction in a column of `traps`."""
@@ -724,7 +734,9 @@ escape_axes[0].set(xscale="log", yscale="log", xlabel="predicted mean stay (step
 escape_axes[0].set_ylabel(f"observed mean stay of {run['escape_repeats']} chains (steps)")
 shown_taus = ", ".join(f"{temperature:g}" for temperature in run["trap_temperatures"])
 escape_axes[0].set_title(f"τ = {shown_taus}, n = {n}, budget {run['escape_steps']:,} steps")
-escape_axes[1].axvline(1.0, color="0.4", linestyle="--", linewidth=1, label="one step: left of it the bound says nothing")
+escape_axes[1].axvline(
+    1.0, color="0.4", linestyle="--", linewidth=1, label="one step: left of it the bound says nothing"
+)
 escape_axes[1].set(xscale="log", xlabel="mean stay by the bound $e^{γ/τ}/(|V|-1)$ (steps)")
 escape_axes[1].set_title(f"The paper's bound; {int((traps['min gap'] <= 0).sum())} states have no margin")
 for escape_axis in escape_axes:
@@ -758,6 +770,7 @@ run.claim("bounds/recurrent-set-escape", of_sets, note=note if len(sets) else "n
 
 # %% [markdown]
 # What the paper's bound says of the single states: its size, and its order. Several states come from one chain; the chains are the units.
+
 
 # %%
 # NBVAL_CHECK_OUTPUT

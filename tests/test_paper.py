@@ -119,7 +119,11 @@ def test_a_notebook_s_table_may_name_models_of_its_own(root):
     named = '[mini.03_crossover]\nmodel = "distilbert-causal"\nmodels = ["minilm-3l"]\ncontrol = "minilm-6l"\n'
     edit_profiles(root, lambda text: text.replace("[mini.03_crossover]\n", named))
     settings = load_profile("mini", "03_crossover")
-    assert (settings["model"], settings["models"], settings["control"]) == ("distilbert-causal", ["minilm-3l"], "minilm-6l")
+    assert (settings["model"], settings["models"], settings["control"]) == (
+        "distilbert-causal",
+        ["minilm-3l"],
+        "minilm-6l",
+    )
     assert load_profile("mini", "02_bounds")["model"] == PROFILES["mini"]["model"]  # only there
     assert Run("03_crossover", "mini")["model"] == "distilbert-causal"
     assert runner.inputs_digest("03_crossover", "mini") != runner.inputs_digest("02_bounds", "mini")
