@@ -22,9 +22,9 @@ paper: .venv/installed  ## rebuild every figure and table of the paper's section
 companions: .venv/installed  ## the same for the notebooks beside the paper, 05 and on (PROFILE=mini)
 	@$(PY) -m glauber_lib.paper --profile $(PROFILE) --companions
 
-# Left out of quick: the tests marked slow, which are those with the weights of data/models, those of a wheel, of the scripts,
-# of a companion in a copy of the repository and of the paper profile on stand-ins, and a few more; those marked gpu; the
-# notebooks. make test runs all of them.
+# Left out of quick: the notebooks, the tests marked gpu, and those marked slow. Slow are the tests with the weights of
+# data/models, of a wheel, of scripts/, of a companion in a copy of the repository, of the paper profile on stand-ins, most of
+# those of interruptions, and a few more. make test runs all of them.
 quick: static  ## lint, format, types and the fast tests (90 seconds on two cores)
 	$(PY) -m pytest -q -n auto --maxprocesses 4 -m "not slow and not gpu"
 

@@ -202,6 +202,7 @@ def test_what_is_known_is_not_asked_again():
     memories,
 )  # fmt: skip
 @settings(max_examples=25)
+@pytest.mark.slow
 def test_a_chain_does_not_depend_on_its_company_its_place_or_a_resumption(
     experiment, holding, place, before, after, memory
 ):
@@ -337,6 +338,7 @@ def test_bad_input_is_refused_before_any_model_call(options, message):
 
 @pytest.mark.parametrize("holding", ["path", "geometric"])
 @pytest.mark.parametrize("call", [1, 2, 40, 300])
+@pytest.mark.slow
 def test_an_interrupted_run_is_resumed_on_the_path_of_an_uninterrupted_one(call, holding):
     model, states = random_table(3, 3), np.zeros((2, 3), int)
     whole = run_chains(model, states, n_steps=400, seed=8, holding=holding)
@@ -352,6 +354,7 @@ def test_an_interrupted_run_is_resumed_on_the_path_of_an_uninterrupted_one(call,
 
 @pytest.mark.parametrize("holding", ["path", "geometric"])
 @pytest.mark.parametrize("line", range(100, 1_500, 61))
+@pytest.mark.slow
 def test_a_run_may_be_interrupted_at_any_line(line, holding):
     model, states, lines = random_table(3, 3), np.zeros((2, 3), int), iter(range(1, 10**6))
 
@@ -378,6 +381,7 @@ def test_a_run_may_be_interrupted_at_any_line(line, holding):
 
 @pytest.mark.parametrize("holding", ["path", "geometric"])
 @pytest.mark.parametrize("call", [3, 40, 300])
+@pytest.mark.slow
 def test_a_run_that_died_goes_on_from_its_checkpoint_on_the_same_path(call, holding, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoints, "CHECKPOINT", 0.0)
     model, states, file = random_table(3, 3), np.zeros((2, 3), int), tmp_path / "chains.npz"

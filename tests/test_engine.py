@@ -56,6 +56,7 @@ def test_the_embedded_models_paths_are_those_of_a_loop_that_asks_at_every_step(n
 
 @both_ways
 @pytest.mark.parametrize("kind", ["tabular", "bert"])
+@pytest.mark.slow
 def test_a_chain_is_the_same_alone_in_a_crowd_resumed_and_with_any_memory(kind, holding, tiny):
     model = random_table(4, 4) if kind == "tabular" else tiny[kind]
     states = np.random.default_rng(0).integers(model.n_tokens, size=(65, 4))
@@ -233,6 +234,7 @@ def test_a_run_interrupted_again_and_again_is_never_set_back(holding, seed, call
 
 @both_ways
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
+@pytest.mark.slow
 def test_states_of_different_lengths_run_together_as_each_runs_alone(kind, holding, tiny):
     model, lengths = tiny[kind], [3, 7, 4, 7, 1]
     states = [model.tokens(text, n=n) for text, n in zip(TEXTS, lengths, strict=False)]
@@ -353,6 +355,7 @@ def first_visits(trace):
 
 
 @pytest.mark.parametrize("temperature", [0.2, 1.0])
+@pytest.mark.slow
 def test_a_model_is_asked_once_per_site_and_change_of_the_others(temperature, tiny):
     model = tiny["bert"]
     states = np.random.default_rng(2).integers(model.n_tokens, size=(3, 6))

@@ -11,6 +11,7 @@ from glauber_lib.couplings import coalesce
 from glauber_lib.influence import measure_influence, replacement_tokens
 from glauber_lib.language import CausalLM, MaskedLM
 
+pytestmark = pytest.mark.slow
 there = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
 CARD = pytest.param("cuda", marks=[pytest.mark.gpu, there])
 

@@ -56,6 +56,7 @@ def scorer(embedder):
     return TopicScorer(embedder)
 
 
+@pytest.mark.slow
 def test_topics_of_the_passages_are_recognised(scorer):
     passages = load_passages()
     scores = scorer.score(list(passages.text))

@@ -38,6 +38,7 @@ def one_step_law(model, state, free, temperature, *, levels=600):
 @pytest.mark.parametrize(
     "model", [random_table(3, 3), random_joint(3, 3)[0], random_ising(3)], ids=["table", "joint", "ising"]
 )
+@pytest.mark.slow
 def test_one_step_integrated_over_its_uniforms_is_a_row_of_the_transition_matrix(model, temperature):
     state = np.arange(3) % model.n_tokens
     row = exact.transition_matrix(model, 3, temperature)[codes(state, model.n_tokens)].toarray()[0]

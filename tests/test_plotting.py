@@ -23,6 +23,7 @@ def read_table(text):
 
 
 @pytest.mark.parametrize("row", [0, 2])
+@pytest.mark.slow
 def test_a_table_shows_the_asked_moves_of_its_chain_and_marks_the_changed_tokens(masked_lm, row):
     trace = run_chains(masked_lm, masked_lm.states(corpus(masked_lm)[:3], n=7), n_steps=60, temperature=2.0)
     states, entered, durations = trace.visits(row)
