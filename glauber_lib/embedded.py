@@ -34,7 +34,7 @@ DATA = Path(os.environ.get("GLAUBER_DATA") or Path(__file__).parent.parent / "da
 EMBEDDED = {
     "distilbert": {"base": "distilbert", "n_layers": 6, "causal": False},
     "distilbert-fast": {"base": "distilbert", "n_layers": 3, "width": 2048, "causal": False},
-    "distilbert-causal": {"base": "distilbert", "n_layers": 3, "width": 2048, "causal": True},
+    "distilbert-causal": {"base": "distilbert", "n_layers": 3, "width": 1024, "causal": True},
     "minilm-6l": {"base": "minilm", "n_layers": 6, "causal": False},
     "minilm-3l": {"base": "minilm", "n_layers": 3, "causal": False},
 }

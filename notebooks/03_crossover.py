@@ -14,6 +14,7 @@
 # ---
 
 # %% [markdown]
+#
 
 # %% [markdown]
 # # Section 6.1: where the crossover lies
