@@ -1,6 +1,7 @@
 r"""Drift of the number of sites that hold one token (paper §5.4, App. A.2)."""
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -194,7 +195,8 @@ def summarize_scan(scan: pd.DataFrame) -> pd.DataFrame:
         is lost, nan if there is none at the lowest temperature, infinite if it is not lost at the highest.
     """
     rows = []
-    for (token, count), group in scan.groupby(["token", "count"]):
+    for key, group in scan.groupby(["token", "count"]):
+        token, count = cast(tuple[int, int], key)
         leads = group.groupby("temperature").lead.min()
         lead, lost = leads.iloc[0], np.nan
         if lead > 0:

@@ -90,7 +90,8 @@ def held_sets(trace: Trace, *, n_states: int, basin_states: int) -> pd.DataFrame
         of tokens, most occupied first), ``kind`` (``"state"`` or ``"set"``).
     """
     stays = longest_stays(trace, n_states).drop_duplicates(["temperature", "state"])
-    rows = [(row.chain, row.temperature, (row.state,), "state") for row in stays.itertuples()]
+    found = zip(stays.chain, stays.temperature, stays.state, strict=True)
+    rows: list[tuple] = [(chain, temperature, (state,), "state") for chain, temperature, state in found]
     for chain, temperature in enumerate(trace.temperature):
         basin = recurrent_states(trace, chain, trace.n_steps // 2, basin_states)
         if len(basin) > 1:

@@ -14,9 +14,6 @@
 # ---
 
 # %% [markdown]
-#
-
-# %% [markdown]
 # # Section 6.1: where the crossover lies
 #
 # **Claims.** At high temperature a text drifts away from its start in O(n log n) steps: the drift at a fixed step grows
