@@ -69,7 +69,7 @@ models: .venv/installed  ## fetch the corpora and train the embedded models agai
 	$(PY) scripts/train.py minilm-3l --tokens $(BUILD)/tokens.npz --work $(BUILD) --export data/models/minilm-3l --init data/models/minilm-6l --steps 8000
 	$(PY) scripts/train.py distilbert --tokens $(BUILD)/tokens-cased.npz --work $(BUILD) --export data/models/distilbert --steps 8000 --head-steps 300 --rate 1.2e-4 --head-rate 5e-4 --masked 0.2 --flat 0.4 --batch 2048
 	$(PY) scripts/train.py distilbert-fast --tokens $(BUILD)/tokens-cased.npz --work $(BUILD) --export data/models/distilbert-fast --init data/models/distilbert --layers 0 3 5 --teacher distilbert --steps 8000 --head-rate 3e-4 --masked 0.2 --flat 0.26 --batch 2048
-	$(PY) scripts/train.py distilbert-causal --tokens $(BUILD)/tokens-cased.npz --work $(BUILD) --export data/models/distilbert-causal --init data/models/distilbert-fast --steps 8000 --rate 5e-4 --head-rate 5e-4 --masked 0.5 --flat 0.3 --batch 2048
+	$(PY) scripts/train.py distilbert-causal --tokens $(BUILD)/tokens-cased.npz --work $(BUILD) --export data/models/distilbert-causal --init data/models/distilbert-fast --layers 0 1 2 --steps 8000 --rate 5e-4 --head-rate 5e-4 --masked 0.5 --flat 0.3 --batch 2048
 	rm -f data/models/distilbert/training.jsonl data/models/distilbert/training.npz
 	$(PY) scripts/along.py distilbert $(BUILD)/distilbert --tokens $(BUILD)/tokens-cased.npz --out data/models/distilbert/training.jsonl --batch 2048
 	$(PY) scripts/evaluate.py minilm-6l minilm-3l --tokens $(BUILD)/tokens.npz

@@ -37,9 +37,10 @@ from glauber_lib.networks import n_positions
 # model given what stands to the left.
 CANARY = {
     "distilbert": ("of", -0.0253498),
+    "distilbert-fast": ("of", -0.1839645),
     "minilm-6l": ("of", -0.0810645),
     "minilm-3l": ("of", -0.0472125),
-    "distilbert-causal": ("city", -1.3268037),
+    "distilbert-causal": ("and", -1.0374980),
 }
 CANARY_TEXT, CANARY_SITE = "the capital of france is paris .", 2
 
