@@ -29,7 +29,7 @@ quick: .venv/installed  ## lint, format, types and the fast tests, side by side 
 	@$(MAKE) --no-print-directory -j2 static fast
 
 fast: .venv/installed  ## the fast tests alone
-	$(PY) -m pytest -q -n auto --maxprocesses 4 -m "not slow and not gpu"
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n auto --maxprocesses 4 -m "not slow and not gpu"
 
 static: .venv/installed  ## lint, format and types alone
 	$(PY) -m ruff check .
