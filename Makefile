@@ -6,7 +6,7 @@ BUILD ?= build/models
 PY := .venv/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help check paper companions quick static test lab html bench gpu colab models readme clean-cache clean
+.PHONY: help check paper companions quick fast static test lab html bench gpu colab models readme clean-cache clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -23,10 +23,13 @@ companions: .venv/installed  ## the same for the notebooks beside the paper, 05 
 	@$(PY) -m glauber_lib.paper --profile $(PROFILE) --companions
 
 # Left out of quick: the notebooks, the tests marked gpu, and those marked slow. Slow are the tests with the weights of
-# data/models, of a wheel, of scripts/, of a companion in a copy of the repository, of the paper profile on stand-ins, most of
-# those of interruptions, and a few more. make test runs all of them.
-quick: static  ## lint, format, types and the fast tests (90 seconds on two cores)
-	$(PY) -m pytest -q -n auto --maxprocesses 4 -m "not slow and not gpu"
+# data/models, of a wheel, of scripts/, of the hub, of a companion in a copy of the repository, of the paper profile on
+# stand-ins, most of those of interruptions, half of the architectures, and a few more. make test runs all of them.
+quick: .venv/installed  ## lint, format, types and the fast tests, side by side (90 seconds on two cores)
+	@$(MAKE) --no-print-directory -j2 static fast
+
+fast: .venv/installed  ## the fast tests alone
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n auto --maxprocesses 4 -m "not slow and not gpu"
 
 static: .venv/installed  ## lint, format and types alone
 	$(PY) -m ruff check .

@@ -32,13 +32,16 @@ hypothesis.settings.load_profile("glauber")
 if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):  # more threads than cores are much slower than too few
     torch.set_num_threads(max(1, os.cpu_count() // int(workers)))
 
-SLOW = {"embedded", "installed"}  # fixtures: the weights of data/models, and a wheel
+SLOW_FIXTURES = {"embedded", "installed", "exported"}  # the weights of data/models, a wheel, an embedded architecture
+SLOW_KINDS = {"electra", "mpnet", "xlm-roberta", "albert", "deberta-v2", "deberta-v3"}  # half of the tiny models
 
 
 def pytest_collection_modifyitems(items):
-    """Mark slow what uses a slow fixture."""
+    """Mark slow what uses a slow fixture, and what is repeated for an architecture that `make quick` does without."""
     for item in items:
-        if SLOW & set(getattr(item, "fixturenames", ())):
+        params = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        kinds = {value for value in params if isinstance(value, str)}
+        if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())) or SLOW_KINDS & kinds:
             item.add_marker(pytest.mark.slow)
 
 

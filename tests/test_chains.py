@@ -447,6 +447,7 @@ def test_a_checkpoint_of_another_run_is_refused(options, other, tmp_path):
 
 @pytest.mark.parametrize("holding", ["path", "geometric"])
 @pytest.mark.parametrize("size", [1, 5])
+@pytest.mark.slow
 def test_a_budget_of_moves_ends_a_run_when_the_first_chain_has_made_them(holding, size):
     model, states = random_table(3, 4), np.zeros((size, 3), int)
     whole = run_chains(model, states, n_steps=500, holding=holding)

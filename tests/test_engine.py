@@ -107,6 +107,7 @@ def test_the_first_time_out_of_a_state_is_geometric(model, holding):
 
 @small
 @both_ways
+@pytest.mark.slow
 def test_the_first_time_in_a_set_has_the_law_of_the_powers_of_the_rest(model, holding):
     n_tokens, n_steps = model.n_tokens, 600
     goal = [n_tokens**3 - 1, n_tokens**3 - 2]
@@ -215,6 +216,7 @@ def test_once_all_chains_rest_more_steps_cost_nothing(holding):
 @both_ways
 @given(seed=st.integers(0, 2**32), calls=st.lists(st.integers(1, 40), min_size=1, max_size=3))
 @settings(max_examples=25)
+@pytest.mark.slow
 def test_a_run_interrupted_again_and_again_is_never_set_back(holding, seed, calls):
     model = IsingModel(np.ones((3, 3)) - np.eye(3))
     options = {"temperature": 0.7, "seed": seed, "holding": holding}
@@ -368,6 +370,7 @@ def test_a_model_is_asked_once_per_site_and_change_of_the_others(temperature, ti
 
 
 @both_ways
+@pytest.mark.slow
 def test_a_chain_among_few_states_ends_up_asking_nothing(holding, tiny_folders):
     model = small_vocabulary("bert", tiny_folders, 3)
     options = {"temperature": 5.0, "holding": holding}

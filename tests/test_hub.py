@@ -29,6 +29,7 @@ from glauber_lib.language import load_model
 from glauber_lib.paper import ROOT, Run, check, load_profile
 from glauber_lib.paper.profiles import declared_cost
 
+pytestmark = pytest.mark.slow
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 PAPER = check.named_models(load_profile("paper", "01_incompatibility"))
 FILES = {  # what the played hub has of a good model
@@ -545,7 +546,6 @@ print(time.monotonic() - began)
     ],
     ids=["offline", "dead proxy", "dead hub"],
 )
-@pytest.mark.slow
 def test_in_a_process_of_its_own_the_environment_decides_within_seconds(environment, line, tmp_path):
     ours = {k: v for k, v in os.environ.items() if not k.startswith("HF_") and not k.lower().endswith("_proxy")}
     ours |= {"HF_HUB_CACHE": str(tmp_path), "PYTHONPATH": str(ROOT), **environment}
