@@ -3,13 +3,14 @@
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from statsmodels.duration.survfunc import SurvfuncRight
 
 from glauber_lib.stats import Estimate, Interval
 
 
 def _kaplan_meier(time, observed):
     """The curve of right-censored times; None if no event was seen."""
+    from statsmodels.duration.survfunc import SurvfuncRight  # takes a second, and not every reader of topics asks
+
     observed = np.asarray(observed, bool)
     return SurvfuncRight(np.asarray(time, float), observed.astype(int)) if observed.any() else None
 
