@@ -171,8 +171,7 @@ def test_the_key_of_a_lexical_scorer_is_that_of_what_it_learnt():
 
 
 # What is loaded ----------------------------------------------------------------------------------------------------
-
-
+@pytest.mark.slow
 def test_reading_topics_and_traps_loads_no_embedder():
     program = """
 import sys

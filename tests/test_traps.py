@@ -90,6 +90,7 @@ def test_a_planted_single_state_is_found():
 @given(
     st.integers(0, 900), st.integers(60, 900), st.sampled_from([1, 7, 20]), st.sampled_from([50, 64]), st.integers(1, 4)
 )
+@pytest.mark.slow
 def test_a_planted_trap_is_found_up_to_the_part_of_a_window_that_need_not_be_in_it(first, length, stride, window, k):
     visits, last = planted_visits([(first, first + length, np.arange(k))], 2_000), first + length
     found = occupied_runs(visits, np.arange(0, 2_001, stride), window=window, n_states=5, share=0.75)
