@@ -228,6 +228,8 @@ def test_influence_asks_for_what_the_profiles_say(tiny):
     contexts, n, replacements = model.states(TEXTS[:2], n=5), 5, 3
     measure_influence(counted, contexts, replacement_tokens(counted, contexts, replacements), [1.0])
     assert sum(asked) == len(contexts) * n * (1 + (n - 1) * (replacements + 1))
+
+
 @pytest.mark.slow
 def test_a_notebook_asks_for_at_most_what_its_table_declares(root, tiny_folders, monkeypatch):
     notebook = "03_crossover"
