@@ -164,6 +164,8 @@ def train(args):
     torch.manual_seed(args.seed)
     spec = EMBEDDED[args.model]
     causal = spec["causal"]
+    if not args.init and (args.layers or "width" in spec):
+        raise ValueError(f"{args.model} begins with layers of a larger model, got no folder of one: give --init")
     with np.load(args.tokens) as file:
         arrays = dict(file)
     network = (empty_network if args.init else bare_network)(**spec)

@@ -266,6 +266,12 @@ def test_three_layers_are_no_start_for_six(packed, whole, tmp_path):
         train.train(deeper)
 
 
+def test_a_smaller_model_needs_a_larger_one_to_begin_with(packed, tmp_path):
+    for change in ({"model": "distilbert-fast"}, {"layers": [0, 2]}):
+        with pytest.raises(ValueError, match=r"begins with layers of a larger model, .*: give --init"):
+            train.train(options(packed, tmp_path, **change))
+
+
 def test_the_head_alone_is_trained_at_first(whole):
     kept = snapshots(whole)
     assert sorted(kept) == [0, 2, 4, 6]

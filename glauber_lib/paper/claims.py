@@ -21,18 +21,15 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from glauber_lib.paper import profiles
-from glauber_lib.stats import Estimate, verdict
+from glauber_lib.stats import VERDICTS, Estimate, verdict
 
 GAP = re.compile(r"\{\w*\}")
-KEYS = {
-    "statement", "side", "than", "contradicted_by", "units", "least", "published", "printed", "headline",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -49,6 +46,11 @@ class Entry:
     published: Any = None
     printed: str = ""
     headline: bool = False
+
+    @property
+    def section(self) -> str:
+        """Short name of the notebook that measures it."""
+        return section_of(self.id)
 
     def names(self, id: str) -> dict[str, str] | None:
         """What stands in `id` in the places of this family's names; None if it is not of the family."""
@@ -80,6 +82,14 @@ class Entry:
             "interval": plain(estimate.interval), "kind": estimate.kind, "n": plain(estimate.n),
             "unit": estimate.unit, "verdict": said, "why": why, "contradicted_by": self.contradicted_by,
         }  # fmt: skip
+
+
+KEYS = {field.name for field in fields(Entry)} - {"id"}  # of an entry's table
+
+
+def section_of(id: str) -> str:
+    """Short name of the notebook that a claim belongs to."""
+    return id.split("/")[0]
 
 
 def plain(value: Any) -> Any:
@@ -134,7 +144,7 @@ def find_entry(entries: list[Entry], id: str) -> Entry:
 def not_asked(entries: list[Entry], section: str, claims: list[dict[str, Any]]) -> list[str]:
     """Ids of the entries of a section that none of its recorded claims is of."""
     asked = {find_entry(entries, claim["id"]).id for claim in claims}
-    return [e.id for e in entries if e.id.split("/")[0] == section and e.id not in asked]
+    return [e.id for e in entries if e.section == section and e.id not in asked]
 
 
 def claims_in(source: str) -> set[str]:
@@ -167,8 +177,8 @@ def check_entries(notebooks: Iterable[str]) -> None:
     entries = read_claims()
     for notebook in notebooks:
         source = (profiles.notebooks_folder() / f"{notebook}.py").read_text(encoding="utf-8")
-        section, measured = notebook.split("_", 1)[1], claims_in(source)
-        listed = {GAP.sub("{}", e.id) for e in entries if e.id.split("/")[0] == section}
+        section, measured = profiles.short_name(notebook), claims_in(source)
+        listed = {GAP.sub("{}", e.id) for e in entries if e.section == section}
         if unlisted := sorted(measured - listed):
             raise ValueError(f"{notebook}: claims without an entry in claims.toml: {unlisted}")
         if idle := sorted(listed - measured):
@@ -208,11 +218,11 @@ def claim_line(claim: dict[str, Any]) -> str:
 def claims_page(results: dict[str, Any]) -> str:
     """``claims.md``: all records of ``results.json`` by section and verdict, and what the profile does not ask."""
     lines = ["# Claims", "", f"Profile `{results['profile']}`, seed {results['seed']}. {EXPLAINED}", ""]
-    sections = sorted({claim["id"].split("/")[0] for claim in results["claims"]} | results["not_asked"].keys())
+    sections = sorted({section_of(claim["id"]) for claim in results["claims"]} | results["not_asked"].keys())
     for section in sections:
         lines += [f"## {section}", ""]
-        records = [claim for claim in results["claims"] if claim["id"].split("/")[0] == section]
-        for said in ("holds", "does not hold", "undecided", "measured", "not measurable here"):
+        records = [claim for claim in results["claims"] if section_of(claim["id"]) == section]
+        for said in VERDICTS:
             chosen = [claim for claim in records if claim["verdict"] == said]
             if not chosen:
                 continue

@@ -43,10 +43,15 @@ def notebooks() -> list[str]:
         If two have the same name but for their numbers: claims are kept by that name.
     """
     names = sorted(path.stem for path in notebooks_folder().glob("*.py") if is_notebook_name(path.stem))
-    short = [name.split("_", 1)[1] for name in names]
+    short = [short_name(name) for name in names]
     if twice := sorted({name for name in short if short.count(name) > 1}):
         raise ValueError(f"notebooks of the same name, whose claims would replace each other: {twice}; rename one")
     return names
+
+
+def short_name(notebook: str) -> str:
+    """A notebook's name without its number, with which the ids of its claims begin."""
+    return notebook.split("_", 1)[-1]
 
 
 def is_companion(notebook: str) -> bool:

@@ -61,7 +61,7 @@ class Run:
 
     def __init__(self, notebook: str, profile: str):
         self.notebook, self.profile = notebook, profile
-        self.section = notebook.split("_", 1)[-1]
+        self.section = profiles.short_name(notebook)
         self.settings = profiles.load_profile(profile, notebook)
         self.seed: int = self.settings["seed"]
         self.figures = profiles.figures_folder(profile)
@@ -162,7 +162,7 @@ class Run:
             For a claim of another notebook, without an entry, or recorded already; if the units are not those of the
             entry; if `than` is given twice or not at all.
         """
-        if id.split("/")[0] != self.section:
+        if claims.section_of(id) != self.section:
             raise ValueError(f"claim {id!r} of {self.notebook!r} must begin with {self.section + '/'!r}")
         if id in {claim["id"] for claim in self.claims}:
             raise ValueError(f"claim {id!r} recorded twice")
@@ -218,7 +218,7 @@ class Run:
 
     def _write_results(self):
         old = _read(self.figures / "results.json")
-        others = [c for c in old.get("claims", []) if not c["id"].startswith(self.section + "/")]
+        others = [c for c in old.get("claims", []) if claims.section_of(c["id"]) != self.section]
         checksums = {str(name): model.checksum for name, model in sorted(self._models.items())}
         idle = claims.not_asked(self._entries, self.section, self.claims)
         results = {

@@ -39,8 +39,8 @@ def inputs_digest(notebook: str, profile: str) -> str:
         elif place and place.suffix in (".jsonl", ".txt"):
             data.append(place)
     contents = [path.read_bytes() if path.exists() else b"" for path in data]
-    section = notebook.split("_", 1)[1] + "/"
-    entries = [asdict(entry) for entry in claims.read_claims() if entry.id.startswith(section)]
+    section = profiles.short_name(notebook)
+    entries = [asdict(entry) for entry in claims.read_claims() if entry.section == section]
     facts = json.dumps([settings, entries, keys.versions()], sort_keys=True)
     return keys.digest(keys.source_digest(source), facts, *contents)
 
