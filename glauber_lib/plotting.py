@@ -16,13 +16,18 @@ from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
 
 COLORS = ["#1f5a94", "#d1701f", "#3f8f5b", "#8c4a9e", "#b03a48", "#6b6b6b"]
+COLUMN, PAGE = 3.4, 7.0  # widths in inches of a figure over one column of a printed page, and over both
 STYLE: dict[Any, Any] = {
-    "figure.dpi": 100,
-    "savefig.dpi": 200,
+    "figure.dpi": 120,
+    "savefig.dpi": 250,
     "figure.constrained_layout.use": True,
-    "font.size": 10,
-    "axes.titlesize": 11,
-    "axes.labelsize": 10,
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.prop_cycle": cycler(color=COLORS),
@@ -30,7 +35,7 @@ STYLE: dict[Any, Any] = {
     "grid.alpha": 0.25,
     "grid.linewidth": 0.6,
     "legend.frameon": False,
-    "legend.fontsize": 9,
+    "legend.fontsize": 7,
     "pdf.fonttype": 42,
 }
 
@@ -76,8 +81,8 @@ def matrix(
 ) -> AxesImage:
     """Heat map of an influence matrix [n, n]: column j influences row i."""
     image = axis.imshow(values, cmap="magma_r", vmin=0, vmax=vmax)
-    axis.set_xticks(range(len(labels)), labels, rotation=90, fontsize=8)
-    axis.set_yticks(range(len(labels)), labels, fontsize=8)
+    axis.set_xticks(range(len(labels)), labels, rotation=90, fontsize=7)
+    axis.set_yticks(range(len(labels)), labels, fontsize=7)
     axis.set_xlabel("changed site $j$")
     axis.set_ylabel("resampled site $i$")
     axis.grid(False)
@@ -107,11 +112,11 @@ def reference_line(
     if vertical:
         axis.axvline(value, color=color, linestyle="--", linewidth=1)
         axis.annotate(text, (value, 0.98), xycoords=("data", "axes fraction"), xytext=(3, 0),
-                      textcoords="offset points", va="top", fontsize=8, color=color)  # fmt: skip
+                      textcoords="offset points", va="top", fontsize=7, color=color)  # fmt: skip
     else:
         axis.axhline(value, color=color, linestyle="--", linewidth=1)
         axis.annotate(text, (0.01 if left else 0.99, value), xycoords=("axes fraction", "data"), xytext=(0, 3),
-                      textcoords="offset points", ha="left" if left else "right", fontsize=8, color=color)  # fmt: skip
+                      textcoords="offset points", ha="left" if left else "right", fontsize=7, color=color)  # fmt: skip
 
 
 def moves_as_html(table: pd.DataFrame) -> str:
