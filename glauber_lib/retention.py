@@ -1,0 +1,157 @@
+"""How long traps hold chains that start in them anew, and how well a predictor ranks these durations."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from glauber_lib.chains import run_chains
+from glauber_lib.growth import GrownSet
+from glauber_lib.models import ConditionalModel
+from glauber_lib.stats import Estimate, bootstrap_interval
+from glauber_lib.traces import Trace
+from glauber_lib.traps import modal_state, occupied_runs
+
+
+def find_traps(trace: Trace, *, stride: int = 50, window: int = 300, per_chain: int = 1) -> pd.DataFrame:
+    """The traps of a trace, found in state space.
+
+    Parameters
+    ----------
+    trace : Trace
+    stride : int
+        Steps between the starts of windows.
+    window : int
+        See `occupied_runs`, by which a trap is a maximal run of windows that a chain spends in few states.
+    per_chain : int
+        Traps of a chain, at most: the longest ones of different modal states. A modal state that an earlier chain of
+        the same temperature has is left out.
+
+    Returns
+    -------
+    DataFrame
+        ``chain``, ``temperature``, ``state`` (tuple, the modal state of the run), ``found``, the run's length in steps.
+        A trap was found because it is long: its duration is to be measured anew, by `time_traps`.
+    """
+    looks, rows, seen = np.arange(0, trace.n_steps + 1, stride), [], set()
+    for chain, temperature in enumerate(trace.temperature):
+        visits = trace.visits(chain)
+        runs = sorted(occupied_runs(visits, looks, window=window), key=lambda run: run[0] - run[1])
+        mine = dict.fromkeys(tuple(modal_state(visits, *run)[0].tolist()) for run in runs)
+        lengths = {tuple(modal_state(visits, *run)[0].tolist()): run[1] - run[0] for run in reversed(runs)}
+        fresh = [state for state in mine if (temperature, state) not in seen][:per_chain]
+        seen.update((temperature, state) for state in fresh)
+        rows += [(chain, temperature, state, lengths[state]) for state in fresh]
+    return pd.DataFrame(rows, columns=["chain", "temperature", "state", "found"])
+
+
+def time_traps(
+    model: ConditionalModel,
+    sets: Sequence[GrownSet],
+    temperature: ArrayLike,
+    *,
+    repeats: int,
+    n_steps: int,
+    stride: int = 50,
+    window: int = 300,
+    seed: int = 0,
+    progress: str | None = None,
+) -> pd.DataFrame:
+    """Durations of traps in independent chains from their modal states, every step drawn.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    sets : sequence of GrownSet
+        One for each trap; its first state is the modal state.
+    temperature : float or array_like, float[T]
+    repeats, n_steps : int
+        Chains from each trap, and the budget of each.
+    stride, window : int
+        As in `find_traps`: the trap lasts from the start of the chain until the start of the first window that is not
+        spent in few states.
+    seed : int
+    progress : str, optional
+        Title of a progress bar.
+
+    Returns
+    -------
+    DataFrame
+        Per chain, of its ``trap``: ``duration``, its end not later than ``stride`` steps before (0: the first window
+        is none of a trap), and ``ended`` (False: censored by the budget); ``first_move`` and ``moved``, steps in the
+        modal state and whether it was left; ``in_set`` and ``left``, the same of the grown set.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        After Ctrl-C, before the budget is used up.
+    """
+    temperature = np.broadcast_to(np.asarray(temperature, float), len(sets))
+    starts = np.repeat([grown.states[0] for grown in sets], repeats, axis=0)
+    trace = run_chains(
+        model, starts, n_steps=n_steps, temperature=np.repeat(temperature, repeats), seed=seed, progress=progress
+    )
+    if not trace.complete:
+        raise KeyboardInterrupt
+    looks, rows = np.arange(0, n_steps + 1, stride), []
+    for k in range(len(starts)):
+        states, entered, steps = trace.visits(k)
+        runs = occupied_runs((states, entered, steps), looks, window=window)
+        held = runs[0][1] if runs and runs[0][0] == 0 else None
+        members = {state.tobytes() for state in sets[k // repeats].states}
+        outside = [t for state, t in zip(states, entered, strict=True) if state.tobytes() not in members]
+        rows.append(
+            {
+                "trap": k // repeats, "duration": 0 if held is None else held - window + stride,
+                "ended": held is None or held + stride <= n_steps, "first_move": int(steps[0]),
+                "moved": len(states) > 1, "in_set": outside[0] if outside else n_steps, "left": bool(outside),
+            }
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def rank_concordance(predictor: ArrayLike, time: ArrayLike, ended: ArrayLike, trap: ArrayLike) -> float:
+    r"""Somers' D of right-censored times and a predictor: :math:`2C - 1` with Harrell's concordance C.
+
+    Of the pairs of chains from different traps of which it is known which time is shorter (the shorter one ended), the
+    share that the predictor orders alike, less the share that it orders the other way. 0: no relation; 1: perfect.
+
+    Parameters
+    ----------
+    predictor, time : array_like, float[K]
+        One row for each chain.
+    ended : array_like, bool[K]
+    trap : array_like, [K]
+
+    Returns
+    -------
+    float
+        nan if no pair can be ordered.
+    """
+    x, t, trap = np.asarray(predictor, float), np.asarray(time, float), np.asarray(trap)
+    shorter = np.asarray(ended, bool)[:, None] & ((t[:, None] < t) | ((t[:, None] == t) & ~np.asarray(ended, bool)))
+    known = shorter & (trap[:, None] != trap)
+    return float(np.sign(x - x[:, None])[known].mean()) if known.any() else np.nan
+
+
+def duration_ratios(timed: pd.DataFrame, predicted: ArrayLike) -> pd.Series:
+    """Observed mean duration of each trap over a predicted one.
+
+    Parameters
+    ----------
+    timed : DataFrame
+        From `time_traps`.
+    predicted : array_like, float[T]
+        In steps.
+
+    Returns
+    -------
+    Series
+        Indexed by trap. The observed mean is steps observed over chains that left, so that censored chains count;
+        infinite where no chain left.
+    """
+    groups = timed.groupby("trap")
+    with np.errstate(divide="ignore"):
+        observed = groups.duration.sum() / groups.ended.sum()
+    return observed / np.asarray(predicted, float)[observed.index]

@@ -1,0 +1,98 @@
+"""Durations of traps and their ranks, against planted paths, simulated lives and exact times."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import random_table
+
+from glauber_lib.chains import run_chains
+from glauber_lib.growth import GrownSet, grow_sets
+from glauber_lib.models import TabularModel, all_states
+from glauber_lib.retention import duration_ratios, find_traps, rank_concordance, time_traps
+
+
+def wells():
+    """Two tokens, six sites: all sites alike is deep, everything between is flat."""
+    ones = all_states(2, 6).sum(1)
+    return TabularModel.from_joint((9.0 * ((ones == 0) | (ones == 6))).reshape((2,) * 6))
+
+
+def test_a_planted_trap_is_found_by_its_modal_state():
+    trace = run_chains(wells(), np.zeros((2, 6), int), n_steps=2_000, seed=1)
+    found = find_traps(trace, per_chain=3)
+    assert found.state[0] == (0,) * 6 and found.found[0] >= 300 and found.chain[0] == 0
+    assert not found.duplicated(["temperature", "state"]).any()  # the second chain's same state is left out
+
+
+def test_durations_from_a_well_are_those_of_its_windows():
+    model = wells()
+    sets = grow_sets(model, [[0] * 6], 1.0, cap=1)
+    timed = time_traps(model, sets, 1.0, repeats=40, n_steps=3_000, seed=2)
+    assert (timed.trap == 0).all() and len(timed) == 40
+    assert (timed.in_set == timed.first_move).all() and (timed.left == timed.moved).all()  # of a set of one state
+    assert timed.duration.between(0, 3_000 - 300 + 50).all()
+    assert (timed.ended | (timed.duration == 3_000 - 300 + 50)).all()
+    # a state with escape probability p: the mean of the first move, censored moves included
+    rate = timed.moved.sum() / timed.first_move.sum()
+    assert rate == pytest.approx(1 / sets[0].time, rel=0.6)
+
+
+def test_exits_from_a_grown_set_have_its_exact_rate():
+    model = random_table(3, 3, spread=3.0)
+    sets = grow_sets(model, all_states(3, 3)[[4, 13]], 0.8, cap=4, tolerance=0.0)
+    timed = time_traps(model, sets, 0.8, repeats=300, n_steps=4_000, stride=20, window=40, seed=5)
+    for trap, grown in enumerate(sets):
+        mine = timed[timed.trap == trap]
+        assert mine.left.all() and abs(mine.in_set.mean() - grown.time) < 4 * mine.in_set.std() / np.sqrt(300)
+
+
+def test_concordance_is_somers_d_where_nothing_is_censored():
+    x, t = np.array([1.0, 2.0, 3.0, 4.0]), np.array([5.0, 1.0, 7.0, 9.0])
+    every, trap = np.ones(4, bool), np.arange(4)
+    assert rank_concordance(x, t, every, trap) == pytest.approx((5 - 1) / 6)
+    assert rank_concordance(t, t, every, trap) == 1 and rank_concordance(-t, t, every, trap) == -1
+    assert rank_concordance(np.ones(4), t, every, trap) == 0
+    assert np.isnan(rank_concordance(x, t, every, np.zeros(4)))  # one trap has no pair
+
+
+def test_concordance_orders_only_the_pairs_that_censoring_leaves():
+    # the second chain is censored at 3: it outlives 1 and 3, and nothing is known of it and 7
+    t, ended = np.array([1.0, 3.0, 7.0, 3.0]), np.array([True, False, True, True])
+    x = np.array([0.0, 5.0, 2.0, 1.0])
+    pairs = [(0, 1), (0, 2), (0, 3), (3, 1), (3, 2)]
+    expected = np.mean([np.sign(x[b] - x[a]) for a, b in pairs])
+    assert rank_concordance(x, t, ended, np.arange(4)) == pytest.approx(expected)
+
+
+def test_concordance_of_exponential_lives_is_known_and_censoring_does_not_bias_it():
+    # lives of means m and 4m: the longer-lived one outlives the other with chance 4/5, so D = 3/5
+    rng = np.random.default_rng(0)
+    trap = np.repeat(np.arange(200), 4)
+    mean = np.where(trap % 2, 4.0, 1.0)
+    life = mean * rng.exponential(size=len(trap))
+    different = lambda end: rank_concordance(mean, np.minimum(life, end), life <= end, trap % 2)  # noqa: E731
+    assert different(np.inf) == pytest.approx(0.6, abs=0.06)
+    assert different(1.0) == pytest.approx(0.6, abs=0.09)  # proportional hazards: no time changes it
+
+
+def test_ratios_count_the_steps_of_censored_chains():
+    timed = pd.DataFrame(
+        {"trap": [0, 0, 1, 1], "duration": [100, 300, 500, 500], "ended": [True, False, False, False]}
+    )
+    assert duration_ratios(timed, [200.0, 100.0]).tolist() == [2.0, np.inf]
+
+
+@pytest.mark.parametrize("ratio", [0.5, 1.0, 2.0])
+def test_the_median_ratio_recovers_a_planted_one_under_censoring(ratio):
+    rng = np.random.default_rng(1)
+    predicted = np.exp(rng.uniform(4, 9, size=400))
+    life = ratio * np.repeat(predicted, 4) * rng.exponential(size=1_600)
+    timed = pd.DataFrame(
+        {"trap": np.repeat(np.arange(400), 4), "duration": life.clip(max=2_000), "ended": life <= 2_000}
+    )
+    assert np.median(duration_ratios(timed, predicted)) == pytest.approx(ratio, rel=0.35)
+
+
+def test_a_set_is_named_by_its_first_state():
+    grown = GrownSet(np.zeros((2, 3), int), np.array([1, 2]), np.array([5.0, 7.0]), True)
+    assert grown.time == 7.0
