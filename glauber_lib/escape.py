@@ -5,98 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import statsmodels.api as sm
 import torch
 from numpy.typing import ArrayLike
 
 from glauber_lib.chains import run_chains
 from glauber_lib.draws import check_temperature, chunks
-from glauber_lib.margins import escape_probability
+from glauber_lib.growth import times_to_leave
 from glauber_lib.models import ConditionalModel
 from glauber_lib.stats import poisson_interval
-from glauber_lib.traces import Trace
-
-# Stays of a trace ----------------------------------------------------------------------------------------------------
-
-
-def longest_stays(trace: Trace, n_states: int) -> pd.DataFrame:
-    """The distinct states in which each chain stays longest.
-
-    Parameters
-    ----------
-    trace : Trace
-    n_states : int
-        States per chain, at most.
-
-    Returns
-    -------
-    DataFrame
-        ``chain``, ``temperature``, ``state`` (tuple) and ``stay``, the longest one in steps. These stays were chosen
-        for being long: to test a prediction, time the state anew with `time_escapes`.
-    """
-    rows = []
-    for chain, temperature in enumerate(trace.temperature):
-        states, _, durations = trace.visits(chain)
-        found = {}
-        for k in np.argsort(-durations, kind="stable"):
-            if len(found) == n_states:
-                break
-            found.setdefault(tuple(states[k].tolist()), int(durations[k]))
-        rows += [{"chain": chain, "temperature": temperature, "state": x, "stay": t} for x, t in found.items()]
-    return pd.DataFrame(rows, columns=["chain", "temperature", "state", "stay"])
-
-
-def recurrent_states(trace: Trace, chain: int, first_step: int, n_states: int) -> np.ndarray:
-    """The states to which a chain returns and in which it spends most time.
-
-    Parameters
-    ----------
-    trace : Trace
-    chain : int
-        A row of the trace.
-    first_step : int
-        Only visits that end after this step count; a state must have at least two.
-    n_states : int
-        States, at most.
-
-    Returns
-    -------
-    ndarray, int64[K, n]
-        Most time first; empty if the chain never returns anywhere.
-    """
-    states, entered, durations = trace.visits(chain)
-    late = entered + durations > first_step
-    distinct, index, visits = np.unique(states[late], axis=0, return_inverse=True, return_counts=True)
-    spent = np.bincount(index.ravel(), weights=durations[late])
-    order = np.argsort(-spent, kind="stable")
-    return distinct[order[visits[order] > 1][:n_states]]
-
-
-def held_sets(trace: Trace, *, n_states: int, basin_states: int) -> pd.DataFrame:
-    """What holds the chains of a trace: the states in which they stay longest, and the sets to which they return.
-
-    Parameters
-    ----------
-    trace : Trace
-    n_states : int
-        Single states per chain, at most (`longest_stays`); a state that two chains of a temperature found counts once.
-    basin_states : int
-        States of a set, at most (`recurrent_states` of the second half of a chain); at least two make a set.
-
-    Returns
-    -------
-    DataFrame
-        First the single states, then the sets: ``chain``, ``temperature``, ``basin`` (a tuple of states, each a tuple
-        of tokens, most occupied first), ``kind`` (``"state"`` or ``"set"``).
-    """
-    stays = longest_stays(trace, n_states).drop_duplicates(["temperature", "state"])
-    found = zip(stays.chain, stays.temperature, stays.state, strict=True)
-    rows: list[tuple] = [(chain, temperature, (state,), "state") for chain, temperature, state in found]
-    for chain, temperature in enumerate(trace.temperature):
-        basin = recurrent_states(trace, chain, trace.n_steps // 2, basin_states)
-        if len(basin) > 1:
-            rows.append((chain, temperature, tuple(map(tuple, basin.tolist())), "set"))
-    return pd.DataFrame(rows, columns=["chain", "temperature", "basin", "kind"])
 
 
 def observed_stays(timed: pd.DataFrame, by: str) -> pd.DataFrame:
@@ -125,83 +41,6 @@ def observed_stays(timed: pd.DataFrame, by: str) -> pd.DataFrame:
     return pd.DataFrame({**columns, "left": left})
 
 
-def calibrate_stays(stays: pd.DataFrame, *, per_decade: int = 2) -> pd.DataFrame:
-    """Observed against predicted mean stay in groups of similar predicted escape probability.
-
-    Parameters
-    ----------
-    stays : DataFrame
-        From `time_escapes`: ``exposure`` (steps), ``left``, and the predicted ``escape`` probability per step.
-    per_decade : int
-        Groups in a factor of ten of the predicted mean stay.
-
-    Returns
-    -------
-    DataFrame
-        Per group: ``stays``, ``exits``, ``expected`` exits, ``predicted`` and ``observed`` mean stay in steps, and the
-        95% Poisson interval ``low``, ``high`` of the observed one. A mean stay is exposure per exit, so that censored
-        stays count; it is infinite where no chain left.
-    """
-    rows = []
-    for _, group in stays.groupby(np.floor(-np.log10(stays.escape) * per_decade)):
-        exits, exposure = group.left.sum(), group.exposure.sum()
-        expected = (group.exposure * group.escape).sum()
-        low, high = poisson_interval(exits)
-        rows.append(
-            {
-                "stays": len(group),
-                "exits": exits,
-                "expected": expected,
-                "predicted": exposure / expected,
-                "observed": exposure / exits if exits else np.inf,
-                "low": exposure / high,
-                "high": exposure / low if low else np.inf,
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def regress_stays(stays: pd.DataFrame) -> dict[str, float | tuple[float, ...]]:
-    r"""Regression of observed on predicted escape, on logarithmic axes, censored stays included.
-
-    Poisson regression of exits with the steps at risk as exposure, :math:`\log E[\mathrm{exits}/\mathrm{exposure}] = a
-    + b \log p`: the prediction p is exact if b = 1 and a = 0.
-
-    Parameters
-    ----------
-    stays : DataFrame
-        As for `calibrate_stays`; some stays must have been left, at different predictions.
-
-    Returns
-    -------
-    dict
-        ``slope`` b and ``ratio`` (observed over predicted escape rate where the exits are centred), each with its 95%
-        interval ``slope_interval``, ``ratio_interval``; ``center``, the predicted escape probability there; and
-        ``decades``, the orders of magnitude that predicted escape probabilities with an exit span.
-
-    Raises
-    ------
-    ValueError
-        Unless stays of two different predictions were left.
-    """
-    x = np.log(stays.escape.to_numpy(float))
-    left, exposure = stays.left.to_numpy(float), stays.exposure.to_numpy(float)
-    if left.sum() < 2 or np.ptp(x[left > 0]) == 0:
-        raise ValueError("need exits at two different predicted escape probabilities at least")
-    center = x[left > 0].mean()
-    design = sm.add_constant(x - center)
-    fit = sm.GLM(left, design, family=sm.families.Poisson(), offset=np.log(exposure)).fit(start_params=[center, 1.0])
-    ends = fit.conf_int()
-    return {
-        "slope": float(fit.params[1]),
-        "slope_interval": tuple(map(float, ends[1])),
-        "ratio": float(np.exp(fit.params[0] - center)),
-        "ratio_interval": tuple(map(float, np.exp(ends[0] - center))),
-        "center": float(np.exp(center)),
-        "decades": float(np.ptp(x[left > 0]) / np.log(10)),
-    }
-
-
 # Times to leave a set ------------------------------------------------------------------------------------------------
 
 
@@ -209,9 +48,7 @@ def basin_escape_times(model: ConditionalModel, basin: ArrayLike, temperature: f
     r"""Mean number of steps to leave a set of states, from each of them: :math:`(I - Q) h = 1`.
 
     Q is the kernel within the set. The conditionals of the set's K states determine it, however large the vocabulary.
-    The diagonal of I - Q is the sum of the probabilities of all moves from a state, not one minus the probability to
-    stay. The time of a single state is therefore precise however long it is. The times of a larger set lose their
-    precision when leaving the set is about 1e14 times rarer than moving within it.
+    The times are precise however rarely the set is left (`growth.times_to_leave`).
 
     Parameters
     ----------
@@ -245,8 +82,7 @@ def basin_escape_times(model: ConditionalModel, basin: ArrayLike, temperature: f
             row, column = np.nonzero(alike[part])
             member[row, tokens[column]] = True
             out[part] += law.masked_fill(member, -torch.inf).logsumexp(1).exp().cpu().numpy() / n
-    np.fill_diagonal(inside, 0.0)
-    return np.linalg.solve(np.diag(out + inside.sum(1)) - inside, np.ones(size))
+    return times_to_leave(inside, out)[0]
 
 
 def time_escapes(
@@ -293,46 +129,6 @@ def time_escapes(
     inside = lambda states: np.array([tuple(state) in members for state in states.tolist()])  # noqa: E731
     options = {"n_steps": n_steps, "seed": seed, "holding": holding, "checkpoint": checkpoint}
     return _time_exits(model, start, inside, repeats, temperature=temperature, **options)
-
-
-def time_stay(
-    model: ConditionalModel,
-    basin: ArrayLike,
-    temperature: float,
-    *,
-    repeats: int,
-    n_steps: int,
-    seed: int = 0,
-    checkpoint: str | Path | None = None,
-) -> pd.DataFrame:
-    """Observed and predicted stays in a set of states, of independent chains from its first state.
-
-    Parameters
-    ----------
-    model : ConditionalModel
-    basin : array_like, int[K, n]
-        The set: one state or more.
-    temperature : float
-    repeats, n_steps, seed, checkpoint
-        See `time_escapes`; every step is drawn.
-
-    Returns
-    -------
-    DataFrame
-        As from `time_escapes`, with the predicted ``escape`` probability per step: exact for a single state
-        (`escape_probability`), for a set the inverse of the mean time by `basin_escape_times`.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        After Ctrl-C, as `time_escapes`.
-    """
-    basin = np.asarray(basin)
-    options = {"repeats": repeats, "n_steps": n_steps, "seed": seed, "checkpoint": checkpoint}
-    timed = time_escapes(model, basin[0], basin, temperature, **options)
-    if len(basin) == 1:
-        return timed.assign(escape=escape_probability(model, basin[0], temperature))
-    return timed.assign(escape=1 / basin_escape_times(model, basin, temperature)[0])
 
 
 def time_count_escapes(

@@ -190,14 +190,12 @@ class _Growing:
         return self.number[key]
 
     def learn(self, tokens, chances, tails):
-        """Take in the conditionals [J, n, kept] of the states that join: likeliest other tokens, and the rest [J, n]."""
+        """Take in conditionals of the states that join: likeliest other tokens [J, n, kept], and the rest [J, n]."""
         target = np.empty((len(self.joining), self.n, self.kept), np.int64)
-        for row, k in enumerate(self.joining):
-            state = self.known[k].copy()
-            for i, own in enumerate(self.known[k]):
-                for m, state[i] in enumerate(tokens[row, i]):
-                    target[row, i, m] = self._number(state.copy())
-                state[i] = own
+        for row, i in np.ndindex(target.shape[:2]):
+            reached = np.tile(self.known[self.joining[row]], (self.kept, 1))
+            reached[:, i] = tokens[row, i]
+            target[row, i] = [self._number(state) for state in reached]
         flat = (len(self.joining), -1)
         self.members = np.concatenate([self.members, self.joining])
         self.target = np.concatenate([self.target, target.reshape(flat)])

@@ -1,6 +1,6 @@
 """How long traps hold chains that start in them anew, and how well a predictor ranks these durations."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike
 from glauber_lib.chains import run_chains
 from glauber_lib.growth import GrownSet
 from glauber_lib.models import ConditionalModel
-from glauber_lib.stats import Estimate, bootstrap_interval
+from glauber_lib.stats import Estimate, poisson_interval
+from glauber_lib.survival import median_survival
 from glauber_lib.traces import Trace
 from glauber_lib.traps import modal_state, occupied_runs
 
@@ -135,23 +136,47 @@ def rank_concordance(predictor: ArrayLike, time: ArrayLike, ended: ArrayLike, tr
     return float(np.sign(x - x[:, None])[known].mean()) if known.any() else np.nan
 
 
-def duration_ratios(timed: pd.DataFrame, predicted: ArrayLike) -> pd.Series:
-    """Observed mean duration of each trap over a predicted one.
+def duration_factor(duration: ArrayLike, ended: ArrayLike, predicted: ArrayLike) -> float:
+    r"""The factor between durations and their predicted means, censored durations included.
+
+    The Kaplan–Meier median of duration over prediction, divided by :math:`\log 2`: for exponential durations whose
+    means are all c times the predicted ones it is c, wherever the budget cuts them.
 
     Parameters
     ----------
-    timed : DataFrame
-        From `time_traps`.
-    predicted : array_like, float[T]
+    duration : array_like, float[K]
+        One row for each chain; a duration of zero counts as one step.
+    ended : array_like, bool[K]
+    predicted : array_like, float[K]
         In steps.
 
     Returns
     -------
-    Series
-        Indexed by trap. The observed mean is steps observed over chains that left, so that censored chains count;
-        infinite where no chain left.
+    float
+        Infinite where fewer than half of the durations ended.
     """
-    groups = timed.groupby("trap")
-    with np.errstate(divide="ignore"):
-        observed = groups.duration.sum() / groups.ended.sum()
-    return observed / np.asarray(predicted, float)[observed.index]
+    ratio = np.maximum(np.asarray(duration, float), 1.0) / np.asarray(predicted, float)
+    median = median_survival(ratio, np.asarray(ended, bool))
+    return np.inf if np.isnan(median) else median / np.log(2)
+
+
+def exit_ratio(steps: ArrayLike, left: ArrayLike, predicted: ArrayLike) -> Estimate:
+    """Observed over expected exits: one where the predicted mean times are right, whatever the budget cut.
+
+    Parameters
+    ----------
+    steps : array_like, float[K]
+        Steps until the exit, or to the end of the budget, one row for each chain.
+    left : array_like, bool[K]
+    predicted : array_like, float[K]
+        Mean time to leave, in steps.
+
+    Returns
+    -------
+    Estimate
+        With an exact Poisson interval: the exits are counted as if leaving were memoryless, which it is for a single
+        state and nearly so for a set that is left rarely.
+    """
+    exits, expected = int(np.sum(left)), float(np.sum(np.asarray(steps, float) / np.asarray(predicted, float)))
+    low, high = poisson_interval(exits)
+    return Estimate(exits / expected, (low / expected, high / expected), len(np.asarray(left)), "chains")

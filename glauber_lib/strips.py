@@ -1,8 +1,7 @@
 r"""Chains inside a strip of counts: how long they stay, and the states in which they do (paper §5.4).
 
-A basin holds the chains that stay in it, so that its states must be drawn from chains that have not left. Their law in
-the long run is the quasi-stationary law :math:`\nu` of the strip: the left eigenvector of the kernel Q within the strip,
-:math:`\nu Q = \rho\, \nu`.
+The states of a basin are those of chains that have not left it. Their law in the long run is the quasi-stationary law
+:math:`\nu` of the strip: the left eigenvector of the kernel Q within it, :math:`\nu Q = \rho\, \nu`.
 """
 
 from dataclasses import dataclass
@@ -63,9 +62,8 @@ class StripRun:
         for chain in range(len(self.first)):
             mine = np.flatnonzero(at_count & (self.chain == chain))
             if len(mine):
-                steps = self.steps[mine].astype(float)
-                chosen.append(mine[np.searchsorted(steps.cumsum(), rng.random() * steps.sum(), side="right")])
-                weights.append(steps.sum())
+                chosen.append(mine[_draw_by_time(self.steps[mine], rng)])
+                weights.append(self.steps[mine].sum())
         rows = np.array(chosen, dtype=np.int64)
         return self.states[rows], self.chain[rows], np.array(weights, dtype=float)
 
@@ -132,12 +130,14 @@ def run_in_strip(
         exposure += np.where(alive, np.where(left, trace.stopped, trace.n_steps), 0)
         alive &= ~left
         for k in range(n_chains):
-            states, entered, steps = trace.visits(k)
+            states, _, steps = trace.visits(k)
             inside = len(states) - int(left[k])  # the last visit of a chain that left lies outside
-            past[k].append((np.full(inside, epoch), states[:inside], steps[:inside]))
+            past[k].append((states[:inside], steps[:inside]))
             if left[k]:
                 state[k] = _draw_past(past[k], rng)
-    visits = [(k, *visit) for k, mine in enumerate(past) for visit in mine if len(visit[0]) and visit[0][0] >= epochs // 2]
+    visits = [
+        (k, *visit) for k, mine in enumerate(past) for visit in mine if len(visit[0]) and visit[0][0] >= epochs // 2
+    ]
     chain = np.concatenate([np.full(len(steps), k) for k, _, _, steps in visits])
     states, steps = (np.concatenate([visit[column] for visit in visits]) for column in (2, 3))
     return StripRun(pd.DataFrame({"exposure": exposure, "left": ~alive}), states, chain, steps)
@@ -145,16 +145,19 @@ def run_in_strip(
 
 def _draw_past(past, rng):
     """A state of a chain's past, drawn by the time that the chain spent in it."""
-    spent = np.concatenate([steps for _, _, steps in past]).cumsum(dtype=float)
-    k = int(np.searchsorted(spent, rng.random() * spent[-1], side="right"))
-    for epochs, states, _ in past:
-        if k < len(epochs):
-            return states[k]
-        k -= len(epochs)
-    raise AssertionError("a chain is inside before it leaves")
+    states, steps = (np.concatenate(column) for column in zip(*past, strict=True))
+    return states[_draw_by_time(steps, rng)]
 
 
-def visited_drift(model: ConditionalModel, run: StripRun, token: int, temperature: float, *, seed: int = 0) -> pd.DataFrame:
+def _draw_by_time(steps, rng):
+    """Index of one of some visits, drawn by the steps that they took."""
+    passed = steps.cumsum(dtype=float)
+    return int(np.searchsorted(passed, rng.random() * passed[-1], side="right"))
+
+
+def visited_drift(
+    model: ConditionalModel, run: StripRun, token: int, temperature: float, *, seed: int = 0
+) -> pd.DataFrame:
     """Drift of the count of `token` from the states that chains inside a strip visit.
 
     Parameters
@@ -175,7 +178,8 @@ def visited_drift(model: ConditionalModel, run: StripRun, token: int, temperatur
     tables = []
     for count in np.unique((run.states == token).sum(1)):
         states, chains, weights = run.sample(token, int(count), seed=seed)
-        drift = token_drift(model, states, token, [temperature])
+        distinct, place = np.unique(states, axis=0, return_inverse=True)  # cold chains share many states
+        drift = token_drift(model, distinct, token, [temperature]).iloc[place.ravel()]
         tables.append(drift.assign(token=token, chain=chains, weight=weights))
     return pd.concat(tables, ignore_index=True)
 

@@ -74,7 +74,7 @@ def test_the_state_that_joins_is_the_likeliest_exit():
 
 
 def two_wells(barrier):
-    """Three tokens, four sites: token 0 at all sites and token 1 at all sites, each deep; token 2 everywhere between."""
+    """Three tokens, four sites: at most one site without token 0 is a deep well, without token 1 a deeper one."""
     counts = np.stack([(all_states(3, 4) == token).sum(1) for token in range(3)])
     depth = np.where(counts[0] >= 3, barrier, 0.0) + np.where(counts[1] >= 3, barrier + 3, 0.0) - 0.3 * counts[2]
     return TabularModel.from_joint(depth.reshape((3,) * 4))

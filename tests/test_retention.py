@@ -1,14 +1,14 @@
 """Durations of traps and their ranks, against planted paths, simulated lives and exact times."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from conftest import random_table
 
 from glauber_lib.chains import run_chains
 from glauber_lib.growth import GrownSet, grow_sets
 from glauber_lib.models import TabularModel, all_states
-from glauber_lib.retention import duration_ratios, find_traps, rank_concordance, time_traps
+from glauber_lib.retention import duration_factor, exit_ratio, find_traps, rank_concordance, time_traps
+from glauber_lib.stats import bootstrap_interval
 
 
 def wells():
@@ -75,22 +75,46 @@ def test_concordance_of_exponential_lives_is_known_and_censoring_does_not_bias_i
     assert different(1.0) == pytest.approx(0.6, abs=0.09)  # proportional hazards: no time changes it
 
 
-def test_ratios_count_the_steps_of_censored_chains():
-    timed = pd.DataFrame(
-        {"trap": [0, 0, 1, 1], "duration": [100, 300, 500, 500], "ended": [True, False, False, False]}
-    )
-    assert duration_ratios(timed, [200.0, 100.0]).tolist() == [2.0, np.inf]
+def simulated_lives(rng, ratio, *, traps=30, repeats=3, budget=2_000):
+    """Exponential durations of means `ratio` times what is predicted, censored; and their predictions and traps."""
+    predicted = np.repeat(np.exp(rng.uniform(4, 10, size=traps)), repeats)
+    life = ratio * predicted * rng.exponential(size=len(predicted))
+    return np.ceil(life).clip(max=budget), life <= budget, predicted, np.repeat(np.arange(traps), repeats)
 
 
 @pytest.mark.parametrize("ratio", [0.5, 1.0, 2.0])
-def test_the_median_ratio_recovers_a_planted_one_under_censoring(ratio):
-    rng = np.random.default_rng(1)
-    predicted = np.exp(rng.uniform(4, 9, size=400))
-    life = ratio * np.repeat(predicted, 4) * rng.exponential(size=1_600)
-    timed = pd.DataFrame(
-        {"trap": np.repeat(np.arange(400), 4), "duration": life.clip(max=2_000), "ended": life <= 2_000}
-    )
-    assert np.median(duration_ratios(timed, predicted)) == pytest.approx(ratio, rel=0.35)
+def test_the_factor_recovers_a_planted_one_under_censoring(ratio):
+    duration, ended, predicted, _ = simulated_lives(np.random.default_rng(1), ratio, traps=2_000)
+    assert 0.2 < 1 - ended.mean() < 0.8
+    assert duration_factor(duration, ended, predicted) == pytest.approx(ratio, rel=0.08)
+
+
+def test_a_factor_of_durations_that_mostly_go_on_is_infinite():
+    assert duration_factor([10, 20, 30], [True, False, False], [10, 10, 10]) == np.inf
+
+
+@pytest.mark.slow
+def test_intervals_of_factor_and_ranks_cover_at_the_number_of_chains_in_use():
+    rng, hits = np.random.default_rng(2), np.zeros(2)
+    *all_lives, trap = simulated_lives(np.random.default_rng(3), 1.0, traps=3_000, repeats=1)
+    truth = 1.0, rank_concordance(all_lives[2], *all_lives[:2], trap)
+    for _ in range(500):
+        duration, ended, predicted, trap = simulated_lives(rng, 1.0)
+        options = {"groups": trap, "n_resamples": 200}
+        low, high = bootstrap_interval(duration, ended, predicted, statistic=duration_factor, **options)
+        hits[0] += low <= truth[0] <= high
+        low, high = bootstrap_interval(predicted, duration, ended, trap, statistic=rank_concordance, **options)
+        hits[1] += low <= truth[1] <= high
+    assert ((hits / 500 >= 0.90) & (hits / 500 <= 0.98)).all(), hits / 500
+
+
+def test_exit_ratios_cover_one():
+    rng, hits = np.random.default_rng(4), 0
+    for _ in range(500):
+        duration, ended, predicted, _ = simulated_lives(rng, 1.0)
+        low, high = exit_ratio(duration, ended, predicted).interval
+        hits += low <= 1 <= high
+    assert 0.90 <= hits / 500 <= 0.99
 
 
 def test_a_set_is_named_by_its_first_state():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from glauber_lib import exact
+from glauber_lib.drift import token_drift
 from glauber_lib.models import TabularModel, all_states
 from glauber_lib.strips import escape_by_counts, mean_lead, run_in_strip, visited_drift
 
@@ -61,13 +62,13 @@ def test_mean_moves_of_the_quasi_stationary_law_give_the_rate_of_leaving():
     model = sticky_system()
     states, law, leaving = quasi_stationary(model)
     counts = (states == TOKEN).sum(1)
-    from glauber_lib.drift import token_drift
-
     visited = token_drift(model, states, TOKEN, [1.0]).assign(weight=law)
     down = np.array([(visited.down * law)[counts == c].sum() for c in range(FLOOR + 1, N + 1)])
     up = np.array([(visited.up * law)[counts == c].sum() for c in range(FLOOR + 1, N + 1)])
     assert down[0] == pytest.approx(leaving, rel=1e-6)
-    np.testing.assert_allclose(down[1:] - up[:-1], leaving * np.array([law[counts > c].sum() for c in (3, 4)]), rtol=1e-4)
+    np.testing.assert_allclose(
+        down[1:] - up[:-1], leaving * np.array([law[counts > c].sum() for c in (3, 4)]), rtol=1e-4
+    )
     assert escape_by_counts(visited) == pytest.approx(1 / leaving, rel=0.35)
 
 
@@ -81,8 +82,6 @@ def test_a_sample_holds_one_state_of_each_chain_at_the_count_and_its_time(strip_
 def test_leads_of_visited_states_are_those_of_the_exact_law(strip_run):
     model = sticky_system()
     states, law, _ = quasi_stationary(model)
-    from glauber_lib.drift import token_drift
-
     exactly = mean_lead(token_drift(model, states, TOKEN, [1.0]).assign(weight=law))
     found = mean_lead(visited_drift(model, strip_run, TOKEN, 1.0))
     assert list(found.index) == [3, 4, 5] and np.isneginf(found[5]) and np.isneginf(exactly[5])
