@@ -135,11 +135,9 @@ def run_in_strip(
             past[k].append((states[:inside], steps[:inside]))
             if left[k]:
                 state[k] = _draw_past(past[k], rng)
-    visits = [
-        (k, *visit) for k, mine in enumerate(past) for visit in mine if len(visit[0]) and visit[0][0] >= epochs // 2
-    ]
-    chain = np.concatenate([np.full(len(steps), k) for k, _, _, steps in visits])
-    states, steps = (np.concatenate([visit[column] for visit in visits]) for column in (2, 3))
+    later = [(k, *visits) for k, mine in enumerate(past) for visits in mine[epochs // 2 :]]
+    chain = np.concatenate([np.full(len(steps), k) for k, _, steps in later])
+    states, steps = (np.concatenate([visits[column] for visits in later]) for column in (1, 2))
     return StripRun(pd.DataFrame({"exposure": exposure, "left": ~alive}), states, chain, steps)
 
 

@@ -843,12 +843,13 @@ run.claim("bounds/grown-set-escape", retention.exit_ratio(rows.in_set, rows.left
 # - *Fast.* A temperature above which the measured α is below one exists (`contraction-threshold`). It is a lower bound of the theorem's threshold.
 #   The conjecture that a chain's contexts contract earlier than coherent passages is not supported: their crossings lie side by side.
 # - *Both theorems hold* where they were solved exactly. The theorem on slow mixing was put to the test only by the systems that its claim names.
-# - *Slow without a strong state.* The drift of '!' at the boundary is not confirmed: the expected count of '!' falls. No token tried certifies a
-#   basin over the strip (`some-token-makes-a-basin`), although cold chains that start inside stay for very long (`token-basin-escape`). The
-#   certificate fails on states that the chains do not visit.
-# - *Slow.* The worst-case bound says nothing about the size of stays (`worst-case-bound-is-loose`). The statement that no rigorous bound
-#   correlates with durations does not carry over to single states: the bound ranks them (`worst-case-bound-ranks-stays`), with temperatures
-#   pooled and from too few chains for a verdict. The exact escape probability gives the mean stay of a single state by construction.
+# - *Slow without a strong state.* The drift of '!' at the boundary is not confirmed: the expected count of '!' falls (`drift/!`). Whether the
+#   strongest token makes a basin is asked of the states that chains visit in the strip (`some-token-makes-a-basin`, `visited-count-rises`). Filler
+#   says little about them. Chains that start inside stay far longer when cold (`token-basin-escape`).
+# - *Slow.* The escape probability of a single state gives the stay in that state by construction (`escape-predicts-stay`), not the duration of the
+#   trap around it. The time to leave the grown set is compared with that duration (`grown-set-gives-durations`, `grown-set-ranks-better`). The
+#   size of the paper's bound says nothing (`worst-case-bound-is-loose`). Its order is another matter: the statement that no rigorous bound
+#   correlates with durations is tested for single states and for traps (`worst-case-bound-ranks-stays`, `worst-case-bound-ranks-traps`).
 
 # %%
 run.finish()

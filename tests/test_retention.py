@@ -40,10 +40,10 @@ def test_durations_from_a_well_are_those_of_its_windows():
 def test_exits_from_a_grown_set_have_its_exact_rate():
     model = random_table(3, 3, spread=3.0)
     sets = grow_sets(model, all_states(3, 3)[[4, 13]], 0.8, cap=4, tolerance=0.0)
-    timed = time_traps(model, sets, 0.8, repeats=300, n_steps=4_000, stride=20, window=40, seed=5)
+    timed = time_traps(model, sets, 0.8, repeats=150, n_steps=1_500, stride=20, window=40, seed=5)
     for trap, grown in enumerate(sets):
         mine = timed[timed.trap == trap]
-        assert mine.left.all() and abs(mine.in_set.mean() - grown.time) < 4 * mine.in_set.std() / np.sqrt(300)
+        assert mine.left.all() and abs(mine.in_set.mean() - grown.time) < 4 * mine.in_set.std() / np.sqrt(150)
 
 
 def test_concordance_is_somers_d_where_nothing_is_censored():

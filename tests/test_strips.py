@@ -33,7 +33,7 @@ def quasi_stationary(model):
 @pytest.fixture(scope="module")
 def strip_run():
     return run_in_strip(
-        sticky_system(), np.full(N, TOKEN), TOKEN, FLOOR, 1.0, n_chains=60, epochs=120, n_steps=60, seed=3
+        sticky_system(), np.full(N, TOKEN), TOKEN, FLOOR, 1.0, n_chains=60, epochs=80, n_steps=60, seed=3
     )
 
 
