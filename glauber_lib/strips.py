@@ -5,9 +5,11 @@ The states of a basin are those of chains that have not left it. Their law in th
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import ArrayLike
 
 from glauber_lib.chains import run_chains
@@ -19,10 +21,17 @@ from glauber_lib.models import ConditionalModel
 class _Remembering:
     """A model that remembers its scores from one run to the next."""
 
-    def __init__(self, model):
-        self.n_tokens, self.conditionals = model.n_tokens, Conditionals(model)
+    n_tokens: int
+    device: torch.device
 
-    def scores(self, states, sites, hidden=None):
+    def __init__(self, model):
+        self.model, self.conditionals = model, Conditionals(model)
+
+    def __getattr__(self, name):
+        return getattr(self.model, name)
+
+    def scores(self, states: Any, sites: Any, hidden: Any = None) -> torch.Tensor:
+        """See `ConditionalModel.scores`; no other site is hidden in a chain."""
         return self.conditionals.scores(np.asarray(states), np.asarray(sites))
 
 

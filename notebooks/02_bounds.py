@@ -554,7 +554,7 @@ visited = {
 }
 
 # %% [markdown]
-# Four predictions stand beside the observed times: the bound $e^{\lambda m}$; the exact mean time to the first move; and the time of a birth–death
+# Predictions stand beside the observed times: the exact mean time to the first move, and the time of a birth–death
 # chain of the count, once with the median $p_+$ and $p_-$ of filler, once with the mean ones of visited states. Under the quasi-stationary law the
 # last one has the flows of the chain itself.
 
@@ -620,7 +620,7 @@ def draw_departures(axis):
     if len(unseen):
         axis.plot(unseen.temperature, unseen.low, "^", color="black", label="no chain left: lower limit")
     lines = {"visited_time": ("o-", "birth–death, visited", 0), "birth_death": ("v--", "birth–death, filler", 1),
-             "first_move": ("d-.", "first move, exact", 2), "bound": ("x:", "$e^{λm}$, visited, at most", 3)}  # fmt: skip
+             "first_move": ("d-.", "first move, exact", 2)}  # fmt: skip
     for column, (style, label, color) in lines.items():
         axis.plot(departures.temperature, departures[column], style, color=COLORS[color], label=label)
     axis.set(yscale="log", xlabel="temperature τ", ylabel="steps to leave the strip")
@@ -736,8 +736,7 @@ ranks = {
         n_resamples=1_000, unit="chains",
     )
     for name, column in {
-        "grown set, $h$": "h", "representative, 1/escape": "single", "mean gap": "mean_gap",
-        "smallest gap (the paper’s bound)": "min_gap",
+        "$h$": "h", "1/escape": "single", "mean gap": "mean_gap", "smallest gap\n(bound)": "min_gap",
     }.items()
 }  # fmt: skip
 
@@ -767,10 +766,9 @@ def draw_ranks(axis):
     for k, (estimate, color) in enumerate(zip(ranks.values(), COLORS, strict=False)):
         bars = [[max(0, estimate.value - estimate.interval[0])], [max(0, estimate.interval[1] - estimate.value)]]
         axis.errorbar(estimate.value, -k, xerr=bars, fmt="osdv"[k], color=color, capsize=2)
-        axis.annotate([*ranks][k], (0.02, -k), xycoords=("axes fraction", "data"), xytext=(0, 7),
-                      textcoords="offset points", fontsize=7)  # fmt: skip
     axis.axvline(0.0, color="0.4", linestyle="--", linewidth=1)
-    axis.set(ylim=(0.4 - len(ranks), 0.7), yticks=[], xlabel="Somers’ D with the durations")
+    axis.set_yticks(-np.arange(len(ranks)), ranks)
+    axis.set(ylim=(0.4 - len(ranks), 0.6), xlim=(-0.5, 1), xlabel="Somers’ D of predictor and duration")
     axis.set_title(f"Ranks, 95% over {found.chain.nunique()} chains")
 
 
