@@ -3,8 +3,11 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
+
+from glauber_lib.draws import check_precision
 
 CONFIGURATION = (".json", ".txt", ".py", ".model")  # files of settings, vocabularies and code
 
@@ -16,6 +19,47 @@ def weights_checksum(network: torch.nn.Module) -> str:
         values = tensor.cpu().contiguous().reshape(-1).view(torch.uint8)
         digest.update(name.encode() + values.numpy().tobytes())
     return digest.hexdigest()
+
+
+def check_weights(network: torch.nn.Module, name: str) -> None:
+    """Whether all weights are float32 or float64; ValueError that names model and weight where one is not."""
+    for weight, tensor in network.state_dict().items():
+        if tensor.is_floating_point():
+            check_precision(tensor.dtype, f"weights of {name} ({weight})")
+
+
+def describe_computation(network: torch.nn.Module) -> dict[str, str]:
+    """What computes besides the weights of a network, which changes its answers within rounding or more.
+
+    Returns
+    -------
+    dict of str to str
+        ``dtype`` of the weights, ``attention`` (``"sdpa"``, ``"eager"``, …, as transformers calls them) and ``device``.
+        Where a network has several of one, all are named.
+    """
+    tensors = [tensor for tensor in network.state_dict().values() if tensor.is_floating_point()]
+    settings = [getattr(module, "config", None) for module in network.modules()]
+    found = {
+        "dtype": {str(tensor.dtype).removeprefix("torch.") for tensor in tensors},
+        "attention": {getattr(config, "_attn_implementation", None) for config in settings} - {None},
+        "device": {tensor.device.type for tensor in tensors},
+    }
+    return {name: ", ".join(sorted(kinds)) for name, kinds in found.items()}
+
+
+def matmul_precision() -> dict[str, str]:
+    """How torch multiplies matrices of float32 now: "none" or "ieee" in full, "tf32" or "bf16" with fewer bits.
+
+    Returns
+    -------
+    dict of str to str
+        The settings for ``cuda`` and ``cpu``, and ``all``, which holds where one of these is "none".
+    """
+    if not hasattr(torch.backends, "fp32_precision"):  # before torch 2.9
+        return {"all": torch.get_float32_matmul_precision()}
+    backends: Any = torch.backends
+    settings = {"cuda": backends.cuda.matmul, "cpu": backends.mkldnn.matmul, "all": backends}
+    return {name: setting.fp32_precision for name, setting in settings.items()}
 
 
 def configuration_checksum(folder: Path) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from sentence_transformers import SentenceTransformer
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -18,7 +19,13 @@ from sklearn.pipeline import make_pipeline
 from transformers import AutoModelForSequenceClassification, pipeline
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 
-from glauber_lib.checksums import configuration_checksum, describe_tokenizer, weights_checksum
+from glauber_lib.checksums import (
+    check_weights,
+    configuration_checksum,
+    describe_computation,
+    describe_tokenizer,
+    weights_checksum,
+)
 from glauber_lib.embedded import package_folder
 from glauber_lib.hub import fetch_folder, first_line, mirrored
 from glauber_lib.language import load_checkpoint
@@ -42,7 +49,7 @@ TOPICS = {
 
 
 class Embedder:
-    """Unit sentence embeddings by a sentence-transformers model.
+    """Unit sentence embeddings by a sentence-transformers model, computed in float32 however it was saved.
 
     Parameters
     ----------
@@ -79,8 +86,8 @@ class Embedder:
         try:
             self.model = SentenceTransformer(
                 str(self.folder), trust_remote_code=remote_code is not None, local_files_only=True,
-                model_kwargs={"use_safetensors": True, **(remote_code or {})},
-            )  # fmt: skip
+                model_kwargs={"use_safetensors": True, "dtype": torch.float32, **(remote_code or {})},
+            ).float()  # fmt: skip
         except Exception as error:  # code of its own may raise anything
             raise ValueError(f"embedder {name!r} does not load: {first_line(error)}") from error
 
@@ -91,14 +98,25 @@ class Embedder:
 
     @property
     def cache_key(self) -> list:
-        """What cached results depend on: the weights, and the settings, tokenizer and code in the model's folder."""
-        return ["Embedder", self.checksum, configuration_checksum(self.folder), self.remote_code]
+        """What cached results depend on: the weights, what is in the model's folder beside them, and what computes."""
+        return ["Embedder", self.checksum, configuration_checksum(self.folder), self.remote_code, self.computation]
+
+    @property
+    def computation(self) -> dict[str, str]:
+        """What computes besides the weights (`checksums.describe_computation`)."""
+        return describe_computation(self.model)
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Embeddings float32[len(texts), d] of unit length; each distinct text is computed once."""
+        """Embeddings float32[len(texts), d] of unit length; each distinct text is computed once.
+
+        Computed in float32 also within torch.autocast; ValueError for weights made half precision since loading.
+        """
+        check_weights(self.model, f"embedder {str(self.name)!r}")
         distinct = list(dict.fromkeys(texts))
         index = {text: k for k, text in enumerate(distinct)}
-        vectors = self.model.encode(distinct, batch_size=64, normalize_embeddings=True, show_progress_bar=False)
+        options = {"batch_size": 64, "normalize_embeddings": True, "show_progress_bar": False}
+        with torch.autocast(self.model.device.type, enabled=False):
+            vectors = self.model.encode(distinct, **options)
         return vectors[[index[text] for text in texts]]
 
 
@@ -207,6 +225,11 @@ class PipelineTopicScorer:
         """What cached results depend on: the classifier, and the labels in their order."""
         return ["PipelineTopicScorer", *_pipeline_key(self._classify), self.labels]
 
+    @property
+    def computation(self) -> dict[str, str]:
+        """What computes besides the weights (`checksums.describe_computation`)."""
+        return describe_computation(self._classify.model)
+
     def score(self, texts: Sequence[str]) -> np.ndarray:
         """Probabilities float64[len(texts), len(labels)], in the order of `labels`."""
         answers = self._classify(list(texts), candidate_labels=self.labels, batch_size=32)
@@ -223,7 +246,8 @@ def _pipeline_key(classify):
     """What the answers of a pipeline depend on: weights, settings, tokenizer, and where texts are cut."""
     network, tokenizer = classify.model, classify.tokenizer
     settings = network.config.to_json_string()
-    return [weights_checksum(network), settings, describe_tokenizer(tokenizer), tokenizer.model_max_length]
+    key = [weights_checksum(network), settings, describe_tokenizer(tokenizer), tokenizer.model_max_length]
+    return [*key, describe_computation(network)]
 
 
 def load_topic_scorer(
@@ -282,6 +306,11 @@ class SentimentClassifier:
     def cache_key(self) -> list:
         """What cached results depend on: the classifier."""
         return ["SentimentClassifier", *_pipeline_key(self._classify)]
+
+    @property
+    def computation(self) -> dict[str, str]:
+        """What computes besides the weights (`checksums.describe_computation`)."""
+        return describe_computation(self._classify.model)
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Sentiments in [-1, 1], float64[len(texts)]."""

@@ -15,7 +15,9 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
-from glauber_lib.checksums import describe_tokenizer, weights_checksum
+from glauber_lib.answers import check_rows
+from glauber_lib.checksums import check_weights, describe_computation, describe_tokenizer, weights_checksum
+from glauber_lib.draws import check_precision
 from glauber_lib.embedded import EMBEDDED, load_embedded, package_tokenizer
 from glauber_lib.hub import first_line, place_to_load
 from glauber_lib.models import hidden_besides, marginal_scores
@@ -28,6 +30,7 @@ class LanguageModel:
     """What masked and causal language models share: vocabulary, frame, text and batches. See `MaskedLM`."""
 
     max_sites: float  # most content tokens that the network has positions for
+    compiled = False  # whether `torch.compile` made the forward pass
 
     def __init__(
         self,
@@ -39,6 +42,7 @@ class LanguageModel:
         batch_tokens: int = 8_192,
         device: str | torch.device | None = None,
     ):
+        check_weights(network, f"model {name!r}")
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.network: Any = network.eval().to(self.device)
         self._checksum = None  # the state of the weights, and their digest
@@ -110,10 +114,15 @@ class LanguageModel:
         return self._checksum[1]
 
     @property
+    def computation(self) -> dict[str, Any]:
+        """What computes besides the weights: type of numbers, attention, device, whether compiled."""
+        return {**describe_computation(self.network), "compiled": self.compiled}
+
+    @property
     def cache_key(self) -> list:
-        """What cached results depend on: kind, weights and vocabulary."""
+        """What cached results depend on: kind, weights, vocabulary, and what computes."""
         settings, tokenizer = self.network.config.to_json_string(), describe_tokenizer(self.tokenizer)
-        return [type(self).__name__, self.checksum, settings, tokenizer, self.vocabulary]
+        return [type(self).__name__, self.checksum, settings, tokenizer, self.vocabulary, self.computation]
 
     def double(self) -> Self:
         """A copy of the model in float64, to measure rounding with."""
@@ -176,7 +185,7 @@ class MaskedLM(LanguageModel):
     Raises
     ------
     ValueError
-        If the tokenizer has no mask token, or the architecture is not in `HEADS`.
+        If the tokenizer has no mask token, the architecture is not in `HEADS`, or weights are in half precision.
     """
 
     def __init__(self, network: Any, tokenizer: Any, *, compiled: bool = False, **options: Any):
@@ -191,6 +200,7 @@ class MaskedLM(LanguageModel):
         ids = torch.tensor(framed, device=self.device)
         self.before, self.after = ids[:at], ids[at + len(content) :]  # the frame
         self.max_sites = n_positions(network) - len(self.before) - len(self.after)
+        self.compiled = bool(compiled)
         self._logits = torch.compile(self._logits_at, dynamic=True) if compiled else self._logits_at
 
     def framed(self, states: torch.Tensor) -> torch.Tensor:
@@ -202,7 +212,8 @@ class MaskedLM(LanguageModel):
     def scores(self, states: Any, sites: Any, hidden: Any = None) -> torch.Tensor:
         """Logits float32[B, n_tokens] at ``sites``, with the mask token there and at ``hidden`` sites (paper §1).
 
-        See `ConditionalModel.scores`; ValueError for states longer than the network has positions for.
+        See `ConditionalModel.scores`; ValueError for states longer than the network has positions for, and for logits
+        in half precision.
         """
         states, sites = torch.as_tensor(states, device=self.device), torch.as_tensor(sites, device=self.device)
         self._check_length(states.shape[1])
@@ -216,7 +227,8 @@ class MaskedLM(LanguageModel):
         if hidden is not None:
             ids[:, first : first + states.shape[1]].masked_fill_(hidden, self.tokenizer.mask_token_id)
         scores = self._logits(ids, positions)[:, self._ids]
-        return scores if scores.dtype == torch.float64 else scores.float()
+        check_precision(scores.dtype, f"scores of model {self.name!r}")
+        return scores
 
     def _logits_at(self, ids, positions):
         """Logits of the whole vocabulary at one position of each row: only that one goes through the head."""
@@ -229,7 +241,8 @@ class CausalLM(LanguageModel):
     Raises
     ------
     ValueError
-        If the tokenizer has no token to begin with, or a factor depends on a later token: no causal model.
+        If the tokenizer has no token to begin with, a factor depends on a later token (no causal model), or weights
+        are in half precision.
 
     Notes
     -----
@@ -252,12 +265,19 @@ class CausalLM(LanguageModel):
 
     @torch.inference_mode()
     def log_factors(self, states: Any) -> torch.Tensor:
-        """Log-probabilities float64[B, n, n_tokens] of every token at every site given the tokens before it."""
+        """Log-probabilities float64[B, n, n_tokens] of every token at every site given the tokens before it.
+
+        ValueError for states longer than the network has positions for, and for what `answers.check_rows` refuses.
+        """
         states = torch.as_tensor(states, device=self.device)
         self._check_length(states.shape[1])
         start = torch.full((len(states), 1), self._start, device=self.device)
         ids = torch.cat([start, self._ids[states[:, :-1]]], dim=1)
-        return self.network(input_ids=ids).logits[..., self._ids].double().log_softmax(-1)
+        scores = self.network(input_ids=ids).logits[..., self._ids]
+        check_precision(scores.dtype, f"scores of model {self.name!r}")
+        size, n = states.shape
+        check_rows(scores.flatten(0, 1), self, states.repeat_interleave(n, 0), list(range(n)) * size)
+        return scores.double().log_softmax(-1)
 
     @torch.inference_mode()
     def log_prob(self, states: Any) -> torch.Tensor:

@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import load_file
 from tqdm.auto import tqdm
 
+from glauber_lib.answers import ask
 from glauber_lib.chains import run_chains
 from glauber_lib.embedded import DATA, EMBEDDED, PACKAGES, load_embedded, package_tokenizer
 from glauber_lib.language import CausalLM, MaskedLM, load_model
@@ -92,7 +93,7 @@ def log_probabilities(model, passages, sites):
         if isinstance(model, CausalLM):
             law = model.log_factors(state[None])[0, asked]
         else:
-            law = model.scores(np.repeat(state[None], len(asked), axis=0), asked).double().log_softmax(1)
+            law = ask(model, np.repeat(state[None], len(asked), axis=0), asked).double().log_softmax(1)
         own = law.gather(1, torch.from_numpy(state[asked])[:, None].to(law.device))
         ranks = (law > own).sum(1).cpu().numpy()
         columns = {"passage": number, "topic": passage.topic, "tokens": len(state)}

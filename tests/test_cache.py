@@ -16,8 +16,9 @@ from conftest import random_table
 from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from transformers import BertForMaskedLM
 
-from glauber_lib import chains, exact, incompatibility, language
+from glauber_lib import chains, checksums, exact, incompatibility, language
 from glauber_lib.chains import run_chains
 from glauber_lib.couplings import coalesce
 from glauber_lib.influence import measure_influence, replacement_tokens
@@ -159,6 +160,16 @@ def test_a_model_counts_by_its_weights_and_vocabulary(keep, tiny_folders):
     assert keep(rank, random_table(2, 2)) == 4  # the same again, another object
 
 
+def test_a_model_counts_by_what_computes(keep, tiny_folders):
+    load = lambda **options: language.load_model(tiny_folders["bert"], **options)  # noqa: E731
+    assert keep(rank, load()) == 1
+    eager = BertForMaskedLM.from_pretrained(tiny_folders["bert"], attn_implementation="eager")
+    assert keep(rank, language.MaskedLM(eager, load().tokenizer)) == 2
+    compiled = load(compiled=True)  # nothing is compiled before it is asked
+    assert keep(rank, compiled) == 3
+    assert keep(rank, load()) == 1 and keep(rank, load().double()) == keep(rank, compiled.double()) == 4
+
+
 def test_a_model_whose_weights_are_written_to_counts_anew(keep, tiny_folders):
     model = language.load_model(tiny_folders["bert"])
     assert keep(rank, model) == keep(rank, model) == 1
@@ -182,6 +193,17 @@ def test_the_precision_of_a_graphics_card_counts(keep):
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
     assert len(CALLS) == 2
+
+
+def test_the_precision_of_the_processor_counts_also_by_the_newer_setting(keep):
+    assert keep(add, 1) == 1
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    try:
+        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+        assert checksums.matmul_precision()["cpu"] == "bf16"
+        assert keep(add, 1) == 1 and len(CALLS) == 2
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = before
 
 
 def test_a_method_counts_by_its_object_and_its_name(keep, tiny_folders):

@@ -134,6 +134,41 @@ def test_the_interval_of_a_draw_holds_its_uniform_and_has_its_probability(weight
     assert float(high - low) == pytest.approx(weights[index] / sum(weights), abs=1e-14)
 
 
+def test_of_a_million_draws_from_a_half_banned_row_none_is_banned():
+    scores = torch.randn(10, 1_000, generator=torch.Generator().manual_seed(0))
+    scores[:, ::2] = -torch.inf
+    scores[0, 501:] = scores[1, :500] = -torch.inf  # banned at either end
+    law = probabilities(scores, np.ones(10))
+    uniform = torch.from_numpy(np.random.default_rng(0).random(10**6))
+    drawn = [
+        inverse_cdf(law[k].expand(len(part), -1), part)[0] for k in range(10) for part in uniform[k::10].split(1_000)
+    ]
+    drawn = torch.cat(drawn).view(10, -1)
+    assert drawn.numel() == 10**6 and scores.gather(1, drawn).isfinite().all()
+    for k in range(10):
+        assert fit(np.bincount(drawn[k], minlength=1_000), law[k]) > 1e-4
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
+def test_draws_are_in_float64_whatever_the_weights_and_half_precision_is_refused(kind):
+    row, uniform = torch.full((1, 30_000), 1e-3, dtype=kind), torch.linspace(0, 1, 101, dtype=torch.float64)[:100]
+    if kind != torch.float32:
+        with pytest.raises(ValueError, match=r"weights must be float32 or float64, got b?float16"):
+            inverse_cdf(row.expand(100, -1), uniform)
+        with pytest.raises(ValueError, match=r"uniforms must be float32 or float64, got b?float16"):
+            inverse_cdf(row.double().expand(100, -1), uniform.to(kind))
+        return
+    index, low, high = inverse_cdf(row.expand(100, -1), uniform + 1e-3 / 30_000)
+    np.testing.assert_array_equal(index, np.arange(100) * 300)
+    assert low.dtype == high.dtype == torch.float64
+
+
+@pytest.mark.parametrize("weights", [[0.0, 0.0], [np.nan, 1.0]])
+def test_weights_without_a_law_are_refused(weights):
+    with pytest.raises(ValueError, match=f"must have a positive sum, got {sum(weights)}"):
+        inverse_cdf(torch.tensor([[1.0, 1.0], weights], dtype=torch.float64), torch.zeros(2, dtype=torch.float64))
+
+
 def test_a_flat_law_of_thirty_thousand_tokens_is_drawn_in_full_precision():
     scores = torch.zeros(100, 30_000, dtype=torch.float32)
     uniform = torch.linspace(0, 1, 101, dtype=torch.float64)[:100] + 1e-3 / 30_000

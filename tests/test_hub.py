@@ -245,7 +245,9 @@ def test_provenance_states_the_precision_and_the_commit_of_hub_models(played, ti
     run = Run("02_bounds", "smoke")
     for name in ("org/bert", tiny_folders["roberta"]):
         run.model(name)
-    assert run.provenance["tf32"] is False
+    assert set(run.provenance["matmul"].values()) <= {"none", "ieee"}
+    plain = {"dtype": "float32", "attention": "sdpa", "device": "cpu", "compiled": False}
+    assert run.provenance["computation"] == {"org/bert": plain, str(tiny_folders["roberta"]): plain}
     assert run.provenance["hub_commits"] == {"org/bert": COMMIT}
 
 

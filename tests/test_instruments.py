@@ -8,8 +8,10 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from conftest import TEXTS, save_classifier
 from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
 from sklearn.model_selection import StratifiedKFold
 
 from glauber_lib.instruments import (
@@ -49,6 +51,47 @@ def test_similar_sentences_are_closer_than_unrelated_ones(embedder):
 def test_cosine_distance_by_hand():
     x = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
     np.testing.assert_allclose(cosine_distance(x, x[0]), [0, 1, 2])
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_an_embedder_saved_in_half_precision_computes_in_float32(kind, checkpoint, tmp_path):
+    saved = SentenceTransformer(str(checkpoint)).to(kind)
+    saved.save(str(tmp_path / "half"))
+    embedder = Embedder(tmp_path / "half")
+    assert embedder.computation == {"dtype": "float32", "attention": "sdpa", "device": "cpu"}
+    vectors = embedder.embed(TEXTS[:4])
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(cosine_distance(vectors, vectors), 0, atol=1e-6)  # in bfloat16 up to 0.007
+    wanted = saved.float().encode(TEXTS[:4], normalize_embeddings=True)
+    np.testing.assert_allclose(vectors, wanted, atol=1e-6)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        np.testing.assert_array_equal(embedder.embed(TEXTS[:4]), vectors)
+    embedder.model.to(kind)
+    with pytest.raises(
+        ValueError, match=r"weights of embedder '.*half' \(.*\) must be float32 or float64, got b?float16"
+    ):
+        embedder.embed(TEXTS[:1])
+
+
+def test_vectors_in_half_precision_are_refused_wherever_they_come_from(tiny):
+    half = np.eye(3, dtype=np.float16)
+    with pytest.raises(ValueError, match="vectors must be float32 or float64, got float16"):
+        cosine_distance(half, half.astype(float))
+
+    class Mine:
+        def embed(self, texts):
+            return half[: len(texts)]
+
+    with pytest.raises(ValueError, match="vectors of Mine must be float32 or float64, got float16"):
+        embed_states(tiny["bert"], Mine(), tiny["bert"].states(TEXTS[:2], n=5))
+
+
+def test_a_classifier_saved_in_half_precision_computes_in_float32(checkpoint, tmp_path):
+    shutil.copytree(checkpoint, tmp_path / "half")
+    weights = {name: weight.half() for name, weight in load_file(checkpoint / "model.safetensors").items()}
+    save_file(weights, tmp_path / "half" / "model.safetensors", metadata={"format": "pt"})
+    for scorer in (PipelineTopicScorer(tmp_path / "half"), load_sentiment(tmp_path / "half")):
+        assert scorer.computation == {"dtype": "float32", "attention": "sdpa", "device": "cpu"}
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +179,33 @@ def copy_with(folder, target, *, weights=0.0, tokenizer=False):
         settings["normalizer"] = None
         path.write_text(json.dumps(settings))
     return target
+
+
+def read_alone_and_in_company(kind, checkpoint, mask):
+    """What a reader says of a short text alone, and beside long ones, for which it is padded."""
+    reader = LOADERS[kind](checkpoint)
+    network = reader.model if kind == "embedder" else reader._classify.model
+
+    with torch.no_grad():  # tiny weights would hide a difference
+        for weight in network.parameters():
+            weight *= 5 if weight.ndim == 2 else 1
+
+    def drop(module, arguments, given):
+        return arguments, {**given, "attention_mask": torch.ones_like(given["attention_mask"])}
+
+    if not mask:
+        network.get_submodule("0.model" if kind == "embedder" else "bert").register_forward_pre_hook(
+            drop, with_kwargs=True
+        )
+    read = reader.embed if kind == "embedder" else reader if kind == "sentiment" else reader.score
+    return read(["a plan"])[0], read(["a plan", *TEXTS[:3]])[0]
+
+
+@pytest.mark.parametrize("kind", ["embedder", "pipeline", "sentiment"])
+def test_a_text_reads_the_same_padded_in_company_as_alone_and_the_mask_is_why(kind, checkpoint):
+    np.testing.assert_allclose(*read_alone_and_in_company(kind, checkpoint, mask=True), atol=1e-5)
+    alone, beside = read_alone_and_in_company(kind, checkpoint, mask=False)
+    assert np.abs(alone - beside).max() > 1e-3
 
 
 @pytest.mark.parametrize("kind", LOADERS)

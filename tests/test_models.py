@@ -684,6 +684,17 @@ def test_a_file_in_float16_is_read_too(exported, tmp_path):
     assert all(torch.equal(again[key], halves[key].float()) for key in keys)
 
 
+def test_an_exported_matrix_without_its_scale_is_refused_by_name(exported, tmp_path):
+    name, _, folder = exported
+    weights = load_file(folder / name / "model.safetensors")
+    matrix = next(key for key, weight in weights.items() if weight.dtype == torch.int8)
+    del weights[f"{matrix}.scale"]
+    (tmp_path / name).mkdir()
+    save_file(weights, tmp_path / name / "model.safetensors")
+    with pytest.raises(ValueError, match=rf"int8 matrices without '\.scale': \['{re.escape(matrix)}'\]"):
+        load_embedded(name, tmp_path)
+
+
 @pytest.mark.parametrize("change", ["missing", "extra"])
 def test_an_exported_file_with_other_keys_is_refused(exported, change, tmp_path):
     model, _, folder = exported

@@ -397,6 +397,8 @@ def test_results_say_what_was_measured_and_provenance_where_it_comes_from(root, 
     facts = json.loads((run.figures / "provenance.json").read_text())["02_bounds"]
     assert (facts["commit"], facts["dirty"]) == ("abc1234", False) and facts["seconds"] >= 0
     assert facts["versions"]["numpy"] == np.__version__
+    wanted = {"dtype": "float32", "attention": "sdpa", "device": "cpu", "compiled": False}
+    assert list(facts["computation"].values()) == [wanted]
 
 
 def test_the_same_run_at_another_commit_leaves_the_same_bytes(root, monkeypatch):

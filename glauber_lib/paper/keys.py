@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from glauber_lib.checksums import matmul_precision
 from glauber_lib.paper import profiles
 
 LIBRARY = "glauber_lib"
@@ -215,5 +216,5 @@ def result_key(compute: Callable, arguments: Sequence, options: Mapping[str, Any
     bound = inspect.signature(compute).bind(*arguments, **counted).arguments
     owner = describe(compute.__self__) if isinstance(compute, types.MethodType) else None
     described = [compute.__module__, compute.__qualname__, owner, describe(dict(sorted(bound.items()))), versions()]
-    described += [torch.cuda.is_available(), torch.backends.cuda.matmul.allow_tf32]
+    described += [torch.cuda.is_available(), matmul_precision()]
     return digest(sources, json.dumps(described))

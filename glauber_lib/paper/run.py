@@ -70,6 +70,7 @@ class Run:
         self.outputs: list[str] = []
         self._entries = claims.read_claims()
         self._models: dict[str, Any] = {}
+        self._readers: dict[str, Any] = {}
         self._revisions: dict[str, str | None] = {}
         self._began = time.monotonic()
         use_style()
@@ -110,7 +111,15 @@ class Run:
         from glauber_lib.instruments import Embedder  # loads sentence-transformers, which not every notebook needs
 
         name = self["embedder"]
-        return Embedder(name, revision=self.revision(name), remote_code=self["remote_code"].get(name))
+        return self._noted(
+            name, Embedder(name, revision=self.revision(name), remote_code=self["remote_code"].get(name))
+        )
+
+    def _noted(self, name, reader):
+        """What was loaded to read texts; noted for the provenance where a network computes it."""
+        if hasattr(reader, "computation"):
+            self._readers[name] = reader
+        return reader
 
     def instruments(self, passages: pd.DataFrame) -> Instruments:
         """What reads texts: embedder, topic scorers and sentiment, and the seeds that the first scorer chooses.
@@ -125,12 +134,13 @@ class Run:
         from glauber_lib.topics import choose_seeds
 
         embedder = self.embedder()
-        load = lambda key, texts: load_topic_scorer(  # noqa: E731
-            self[key], embedder, texts, revision=self.revision(self[key])
+        load = lambda key, texts: self._noted(  # noqa: E731
+            self[key], load_topic_scorer(self[key], embedder, texts, revision=self.revision(self[key]))
         )
         scorer = load("topic_scorer", passages)
         seeds, rest = choose_seeds(passages, self["topics"], self["seeds"], scorer)
-        sentiment = load_sentiment(self["sentiment"], revision=self.revision(self["sentiment"]))
+        name = self["sentiment"]
+        sentiment = self._noted(name, load_sentiment(name, revision=self.revision(name)))
         return Instruments(embedder, scorer, load("second_scorer", rest), sentiment, seeds)
 
     def cached(self, compute: Callable, *arguments: Any, **options: Any) -> Any:
@@ -177,7 +187,7 @@ class Run:
     @property
     def provenance(self) -> dict:
         """Where the numbers come from (`provenance.describe_run`)."""
-        return provenance.describe_run(self.profile, self.seed, self._models, self._revisions)
+        return provenance.describe_run(self.profile, self.seed, self._models, self._revisions, self._readers)
 
     @property
     def label(self) -> str:
