@@ -121,7 +121,8 @@ def fetch_folder(
     revision : str, optional
         Branch, tag or commit of a hub model.
     files : list of str, optional
-        Patterns of the files that are downloaded; all by default.
+        Patterns of the files that are downloaded, of a model that lies in the folder itself. By default all are, and
+        every folder below may hold a part of the model.
     loader : str
         Class of transformers that loads the model, for the advice on a pickle.
 
@@ -145,7 +146,7 @@ def fetch_folder(
             )
         except Exception as error:  # as in `locate`
             raise ValueError(f"{refusal}; the download failed ({first_line(error)})") from error
-    for pickled in sorted(folder.rglob("pytorch_model*.bin")):
+    for pickled in sorted((folder.rglob if files is None else folder.glob)("pytorch_model*.bin")):
         if not any(pickled.parent.glob("*.safetensors")):
             raise ValueError(f"{refusal} that loads: {_pickle_advice(folder, pickled, loader)}")
     return folder
@@ -167,9 +168,13 @@ def _pickle_advice(folder, pickled, loader):
     )
 
 
-def own_code(folder: Path) -> list[str]:
-    """Classes that a model's settings take from code that came with it or from another repository (``auto_map``)."""
-    paths = [*folder.rglob("config.json"), *folder.rglob("tokenizer_config.json")]
+def own_code(folder: Path, *, below: bool = False) -> list[str]:
+    """Classes that a model's settings take from code that came with it or from another repository (``auto_map``).
+
+    The settings in the folder itself are read, or those in all folders `below` as well.
+    """
+    find = folder.rglob if below else folder.glob
+    paths = [*find("config.json"), *find("tokenizer_config.json")]
     maps = [json.loads(path.read_text()).get("auto_map") or {} for path in sorted(paths)]
     named = [c for found in maps for value in found.values() for c in (value if isinstance(value, list) else [value])]
     return list(dict.fromkeys(c for c in named if c))

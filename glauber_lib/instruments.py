@@ -21,7 +21,7 @@ from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 from glauber_lib.checksums import configuration_checksum, describe_tokenizer, weights_checksum
 from glauber_lib.embedded import package_folder
 from glauber_lib.hub import fetch_folder, mirrored, one_line, own_code
-from glauber_lib.loading import load_checkpoint, quietly
+from glauber_lib.loading import load_checkpoint, missing_weights, quietly
 from glauber_lib.readings import TextScorer
 from glauber_lib.vocabularies import check_reading, ordinary_words
 
@@ -72,7 +72,7 @@ class Embedder:
             raise ValueError(f"embedder {name!r} runs code of its own: pin it to a commit, got {revision!r}")
         refusal = f"no embedder {name!r}: neither 'minilm' nor a directory"
         self.folder = fetch_folder(package_folder() if name == "minilm" else name, refusal, revision)
-        code = own_code(self.folder)
+        code = own_code(self.folder, below=True)
         if remote_code is None and code:
             raise ValueError(f"embedder {name!r} does not load: it contains custom code which must be executed, and is "
                              f"not without `remote_code`: {code}")  # fmt: skip
@@ -90,16 +90,22 @@ class Embedder:
         except Exception as error:  # code of its own may raise anything
             raise ValueError(f"embedder {name!r} does not load: {one_line(error)}") from error
         if remote_code is None:
-            self._check_tokenizers(refusal)
+            self._check_parts(refusal)
 
-    def _check_tokenizers(self, refusal):
-        """Refuse a part of the model whose tokenizer is not its network's."""
+    def _check_parts(self, refusal):
+        """Refuse a network that lacks weights or has a tokenizer of another one; sentence-transformers says neither."""
         listed = self.folder / "modules.json"
         paths = [part["path"] for part in json.loads(listed.read_text())] if listed.exists() else [""] * len(self.model)
         for part, path in zip(self.model, paths, strict=True):
-            if network := getattr(part, "auto_model", None):
-                check_reading(part.tokenizer, self.folder / path, refusal)
-                ordinary_words(part.tokenizer, network.config.vocab_size, str(self.name))
+            if (network := getattr(part, "auto_model", None)) is None:
+                continue
+            missing = missing_weights(type(network), self.folder / path)
+            if lost := [key for key in missing if not key.startswith("pooler.")]:
+                raise ValueError(f"embedder {self.name!r} lacks weights that would be random numbers: {lost}")
+            for key in missing:  # BERT's pooler, which no sentence embedder uses: two loads have one checksum
+                network.get_parameter(key).data.zero_()
+            check_reading(part.tokenizer, self.folder / path, refusal)
+            ordinary_words(part.tokenizer, network.config.vocab_size, str(self.name))
 
     @cached_property
     def checksum(self) -> str:

@@ -57,8 +57,7 @@ def load_checkpoint(auto: Any, name: str | Path, refusal: str, revision: str | N
         network, report = auto.from_pretrained(
             folder, output_loading_info=True, use_safetensors=True, dtype=torch.float32, **options
         )
-    missing = sorted(set(report["missing_keys"]) | {str(k) for k in report.get("mismatched_keys", ())})
-    if missing:
+    if missing := _missing(report):
         raise ValueError(f"checkpoint {str(name)!r} lacks weights that would be random numbers: {missing}")
     files = tokenizer_files(folder)
     if not files:
@@ -68,6 +67,16 @@ def load_checkpoint(auto: Any, name: str | Path, refusal: str, revision: str | N
     check_reading(tokenizer, folder, refusal)
     ordinary_words(tokenizer, network.config.vocab_size, str(name))
     return network, tokenizer
+
+
+def missing_weights(kind: Any, folder: Path) -> list[str]:
+    """Names of the weights of a network of class `kind` that the folder's safetensors lack, in order."""
+    with quietly():
+        return _missing(kind.from_pretrained(folder, output_loading_info=True, use_safetensors=True)[1])
+
+
+def _missing(report):
+    return sorted({*report["missing_keys"]} | {str(k) for k in report.get("mismatched_keys", ())})
 
 
 @contextmanager
