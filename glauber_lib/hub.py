@@ -136,14 +136,15 @@ def fetch_folder(
         raise ValueError(f"{refusal}; {place.detail}")
     if place.state == "directory":
         folder = Path(mirrored(name))
-    elif place.state == "cached":
-        folder = cached_config(name, revision).parent
+    elif place.state == "cached" and (config := cached_config(name, revision)):
+        folder = config.parent
     else:
-        where = {"endpoint": constants.ENDPOINT, "cache_dir": constants.HF_HUB_CACHE}
         try:
-            folder = Path(
-                snapshot_download(str(name), revision=revision, allow_patterns=files, ignore_patterns=UNWANTED, **where)
-            )
+            fetched = snapshot_download(
+                str(name), revision=revision, allow_patterns=files, ignore_patterns=UNWANTED,
+                endpoint=constants.ENDPOINT, cache_dir=constants.HF_HUB_CACHE,
+            )  # fmt: skip
+            folder = Path(fetched)
         except Exception as error:  # as in `locate`
             raise ValueError(f"{refusal}; the download failed ({first_line(error)})") from error
     for pickled in sorted((folder.rglob if files is None else folder.glob)("pytorch_model*.bin")):
