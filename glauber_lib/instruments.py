@@ -27,9 +27,10 @@ from glauber_lib.checksums import (
     weights_checksum,
 )
 from glauber_lib.embedded import package_folder
-from glauber_lib.hub import fetch_folder, first_line, mirrored
-from glauber_lib.language import load_checkpoint
+from glauber_lib.hub import fetch_folder, mirrored, one_line, own_code
+from glauber_lib.loading import load_checkpoint, missing_weights, quietly
 from glauber_lib.readings import TextScorer
+from glauber_lib.vocabularies import check_reading, ordinary_words
 
 # What the zero-shot scorer compares a text with, one or more descriptions per label.
 TOPICS = {
@@ -77,19 +78,41 @@ class Embedder:
         if remote_code is not None and not local and not re.fullmatch("[0-9a-f]{40}", revision or ""):
             raise ValueError(f"embedder {name!r} runs code of its own: pin it to a commit, got {revision!r}")
         refusal = f"no embedder {name!r}: neither 'minilm' nor a directory"
-        self.folder = Path(fetch_folder(package_folder() if name == "minilm" else name, refusal, revision))
+        self.folder = fetch_folder(package_folder() if name == "minilm" else name, refusal, revision)
+        code = own_code(self.folder, below=True)
+        if remote_code is None and code:
+            raise ValueError(f"embedder {name!r} does not load: it contains custom code which must be executed, and is "
+                             f"not without `remote_code`: {code}")  # fmt: skip
         if remote_code is not None:
-            if other := _code_elsewhere(self.folder):
+            if other := [c for c in code if "--" in c]:
                 raise ValueError(f"embedder {name!r} runs code of another repository, which nothing pins: {other}")
             origin = "from a folder" if local else f"of commit {revision}"
             warnings.warn(f"embedder {name!r} runs code that came with it, {origin}", stacklevel=2)
         try:
-            self.model = SentenceTransformer(
-                str(self.folder), trust_remote_code=remote_code is not None, local_files_only=True,
-                model_kwargs={"use_safetensors": True, "dtype": torch.float32, **(remote_code or {})},
-            ).float()  # fmt: skip
+            with quietly():
+                self.model = SentenceTransformer(
+                    str(self.folder), trust_remote_code=remote_code is not None, local_files_only=True,
+                    model_kwargs={"use_safetensors": True, "dtype": torch.float32, **(remote_code or {})},
+                ).float()  # fmt: skip
         except Exception as error:  # code of its own may raise anything
-            raise ValueError(f"embedder {name!r} does not load: {first_line(error)}") from error
+            raise ValueError(f"embedder {name!r} does not load: {one_line(error)}") from error
+        if remote_code is None:
+            self._check_parts(refusal)
+
+    def _check_parts(self, refusal):
+        """Refuse a network that lacks weights or has a tokenizer of another one; sentence-transformers says neither."""
+        listed = self.folder / "modules.json"
+        paths = [part["path"] for part in json.loads(listed.read_text())] if listed.exists() else [""] * len(self.model)
+        for part, path in zip(self.model, paths, strict=True):
+            if (network := getattr(part, "auto_model", None)) is None:
+                continue
+            missing = missing_weights(type(network), self.folder / path)
+            if lost := [key for key in missing if not key.startswith("pooler.")]:
+                raise ValueError(f"embedder {self.name!r} lacks weights that would be random numbers: {lost}")
+            for key in missing:  # BERT's pooler, which no sentence embedder uses: two loads have one checksum
+                network.get_parameter(key).data.zero_()
+            check_reading(part.tokenizer, self.folder / path, refusal)
+            ordinary_words(part.tokenizer, network.config.vocab_size, str(self.name))
 
     @cached_property
     def checksum(self) -> str:
@@ -118,12 +141,6 @@ class Embedder:
         with torch.autocast(self.model.device.type, enabled=False):
             vectors = self.model.encode(distinct, **options)
         return vectors[[index[text] for text in texts]]
-
-
-def _code_elsewhere(folder):
-    """Classes that a model's configuration takes from other repositories ("owner/name--file.Class")."""
-    configurations = [json.loads(path.read_text()) for path in folder.rglob("config.json")]
-    return [c for found in configurations for c in map(str, found.get("auto_map", {}).values()) if "--" in c]
 
 
 # Topics --------------------------------------------------------------------------------------------------------------
@@ -212,13 +229,20 @@ class PipelineTopicScorer:
     Raises
     ------
     ValueError
-        If there is no such model (see `hub.locate`).
+        If there is no such model (see `hub.locate`), or not one label of it means entailment.
     """
 
     def __init__(self, name: str | Path, *, topics: dict[str, list[str]] = TOPICS, revision: str | None = None):
         self.labels = list(topics)
         refusal = f"no scorer {name!r}: neither 'similarity', 'lexical' nor a directory"
         self._classify = _load_pipeline("zero-shot-classification", name, refusal, revision)
+        settings = self._classify.model.config
+        entailing = {k for k, label in settings.id2label.items() if label.lower().startswith("entail")}
+        if entailing != {self._classify.entailment_id}:  # the pipeline takes the last label where it finds none
+            raise ValueError(
+                f"{name!r} is no classifier of entailment: its labels are {settings.id2label}, one beginning with "
+                f"'entail' is wanted, and the same in label2id, which is {settings.label2id}"
+            )
 
     @cached_property
     def cache_key(self) -> list:
@@ -298,9 +322,10 @@ class SentimentClassifier:
     def __init__(self, name: str | Path, *, revision: str | None = None):
         refusal = f"no classifier of sentiment {name!r}: neither 'vader' nor a directory"
         self._classify = _load_pipeline("text-classification", name, refusal, revision, top_k=None)
-        labels = {label.upper() for label in self._classify.model.config.id2label.values()}
-        if not labels >= {"POSITIVE", "NEGATIVE"}:
-            raise ValueError(f"{name!r} is no classifier of sentiment: its labels are {sorted(labels)}")
+        labels = sorted(label.upper() for label in self._classify.model.config.id2label.values())
+        if [labels.count(label) for label in ("POSITIVE", "NEGATIVE")] != [1, 1]:
+            raise ValueError(f"{name!r} is no classifier of sentiment: its labels are {labels}, 'POSITIVE' and "
+                             "'NEGATIVE' are wanted, each once")  # fmt: skip
 
     @cached_property
     def cache_key(self) -> list:

@@ -12,18 +12,16 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import torch
-import transformers
-from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 from glauber_lib.answers import check_rows
 from glauber_lib.checksums import check_weights, describe_computation, describe_tokenizer, weights_checksum
 from glauber_lib.draws import check_precision
 from glauber_lib.embedded import EMBEDDED, load_embedded, package_tokenizer
-from glauber_lib.hub import first_line, place_to_load
+from glauber_lib.loading import load_checkpoint
 from glauber_lib.models import hidden_besides, marginal_scores
 from glauber_lib.networks import HEADS, hidden_at, n_positions
-
-PLACEHOLDERS = ("[unused", "madeupword", "<null_")  # entries that fill up a vocabulary: BERT's, RoBERTa's, ESM's
+from glauber_lib.vocabularies import frame_of, ordinary_words, words_by_id
 
 
 class LanguageModel:
@@ -49,17 +47,12 @@ class LanguageModel:
         self.tokenizer = tokenizer
         self.name = name
         self.batch_tokens = batch_tokens
-        if vocabulary is None:
-            added = tokenizer.added_tokens_decoder.items()
-            banned = set(tokenizer.all_special_ids) | {k for k, token in added if token.special}
-            words = tokenizer.convert_ids_to_tokens(range(min(len(tokenizer), network.config.vocab_size)))
-            vocabulary = [
-                k for k, word in enumerate(words) if k not in banned and word and not word.startswith(PLACEHOLDERS)
-            ]
-        self.vocabulary = np.asarray(vocabulary, dtype=np.int64)  # token index -> vocabulary id
+        n_rows = network.config.vocab_size
+        words = ordinary_words(tokenizer, n_rows, self._called)
+        self.vocabulary = np.asarray(words, np.int64) if vocabulary is None else _distinct_ids(vocabulary, n_rows)
         self._ids = torch.from_numpy(self.vocabulary).to(self.device)
         self.n_tokens = len(self.vocabulary)
-        self._index = np.full(max(len(tokenizer), network.config.vocab_size), -1)
+        self._index = np.full(max(*words_by_id(tokenizer), n_rows - 1) + 1, -1)
         self._index[self.vocabulary] = np.arange(self.n_tokens)
 
     def tokens(self, text: str, *, n: int | None = None) -> np.ndarray:
@@ -131,6 +124,19 @@ class LanguageModel:
             batch_tokens=self.batch_tokens, device=self.device,
         )  # fmt: skip
 
+    @property
+    def _called(self):
+        return self.name or type(self.network).__name__
+
+    def _check_special(self, **ids):
+        """Refuse special tokens that the network has no row for."""
+        n_rows = self.network.config.vocab_size
+        if bad := {kind: k for kind, k in ids.items() if not 0 <= k < n_rows}:
+            raise ValueError(
+                f"the tokenizer of {self._called!r} ({type(self.tokenizer).__name__}) is not that of its network: "
+                f"special tokens {bad} are not among the {n_rows} rows of the network"
+            )
+
     def __repr__(self):
         return f"{type(self).__name__}({self.name!r}, n_tokens={self.n_tokens})"
 
@@ -185,7 +191,9 @@ class MaskedLM(LanguageModel):
     Raises
     ------
     ValueError
-        If the tokenizer has no mask token, the architecture is not in `HEADS`, or weights are in half precision.
+        If the architecture is not in `HEADS`, weights are in half precision, the tokenizer has no mask token, puts no
+        fixed frame around a text, or is not the network's (`vocabularies.ordinary_words`), or `vocabulary` names an id
+        twice or one without a row.
     """
 
     def __init__(self, network: Any, tokenizer: Any, *, compiled: bool = False, **options: Any):
@@ -194,12 +202,14 @@ class MaskedLM(LanguageModel):
         if network.config.model_type not in HEADS:
             raise ValueError(f"architecture {network.config.model_type!r} is not supported, only {sorted(HEADS)}")
         super().__init__(network, tokenizer, **options)
-        # no mask of special tokens is asked: where "a" is unknown, as to a protein model, it counts as special itself
-        content, framed = (tokenizer("a", add_special_tokens=frame)["input_ids"] for frame in (False, True))
-        at = next(k for k in range(len(framed)) if framed[k : k + len(content)] == content)
-        ids = torch.tensor(framed, device=self.device)
-        self.before, self.after = ids[:at], ids[at + len(content) :]  # the frame
-        self.max_sites = n_positions(network) - len(self.before) - len(self.after)
+        mask, meant = tokenizer.mask_token_id, getattr(network.config, "mask_token_id", None)
+        if meant not in (None, mask):  # ESM's network itself looks for masks
+            raise ValueError(f"the tokenizer of {self._called!r} masks with id {mask}, its network knows {meant}")
+        before, after = frame_of(tokenizer, self.vocabulary.tolist(), self._called)
+        self._check_special(mask=mask, **{f"frame[{k}]": token for k, token in enumerate([*before, *after])})
+        self.before, self.after = (torch.tensor(x, dtype=torch.int64, device=self.device) for x in (before, after))
+        self.frame_size = len(before) + len(after)
+        self.max_sites = n_positions(network) - self.frame_size
         self.compiled = bool(compiled)
         self._logits = torch.compile(self._logits_at, dynamic=True) if compiled else self._logits_at
 
@@ -218,7 +228,7 @@ class MaskedLM(LanguageModel):
         states, sites = torch.as_tensor(states, device=self.device), torch.as_tensor(sites, device=self.device)
         self._check_length(states.shape[1])
         further = () if hidden is None else (hidden_besides(hidden, states, sites),)
-        return self._in_batches(self._scores, states.shape[1] + 2, states, sites, *further)
+        return self._in_batches(self._scores, states.shape[1] + self.frame_size, states, sites, *further)
 
     def _scores(self, states, sites, hidden=None):
         ids, first = self.framed(states), len(self.before)
@@ -257,6 +267,7 @@ class CausalLM(LanguageModel):
         start = next((k for k in starts if k is not None), None)
         if start is None:
             raise ValueError(f"{type(tokenizer).__name__} has no token to begin a sequence with (bos, cls or eos)")
+        self._check_special(start=start)
         self._start = start
         first, second = np.zeros((2, 1, 4), dtype=np.int64)
         second[0, 2] = 1
@@ -335,8 +346,7 @@ def load_model(
     Raises
     ------
     ValueError
-        If there is no such model (`hub.locate` says why), or its checkpoint lacks weights, which Hugging Face would
-        fill with random numbers.
+        If there is no such model (`hub.locate` says why), or its checkpoint is refused (`loading.load_checkpoint`).
     """
     options.setdefault("name", str(name))
     if isinstance(name, str) and name in EMBEDDED:
@@ -350,38 +360,11 @@ def load_model(
     return (CausalLM if causal else MaskedLM)(network, tokenizer, **options)
 
 
-def load_checkpoint(auto: Any, name: str | Path, refusal: str, revision: str | None = None) -> tuple[Any, Any]:
-    """A network in float32 and its tokenizer, from a local directory or the hub, with all weights from safetensors.
-
-    Parameters
-    ----------
-    auto : type
-        One of the classes ``AutoModelFor…`` of transformers.
-    name : str or Path
-    refusal : str
-        What the error says first.
-    revision : str, optional
-        Pinned revision of a hub model.
-
-    Raises
-    ------
-    ValueError
-        If the checkpoint is not there, does not load, or lacks weights, which would be random numbers.
-    """
-    source, place = place_to_load(name, refusal, revision)
-    place["trust_remote_code"] = False  # by default transformers asks whoever sits there
-    verbosity = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source, **place)
-        network, report = auto.from_pretrained(
-            source, output_loading_info=True, use_safetensors=True, dtype=torch.float32, **place
-        )
-    except (OSError, KeyError, ValueError) as error:
-        raise ValueError(f"{refusal} that loads ({first_line(error)})") from error
-    finally:
-        transformers.logging.set_verbosity(verbosity)
-    missing = sorted(set(report["missing_keys"]) | {str(k) for k in report.get("mismatched_keys", ())})
-    if missing:
-        raise ValueError(f"checkpoint {str(name)!r} lacks weights that would be random numbers: {missing}")
-    return network, tokenizer
+def _distinct_ids(vocabulary, n_rows):
+    """Vocabulary ids as int64[n_tokens], checked."""
+    ids = np.asarray(vocabulary)
+    if ids.ndim != 1 or not len(ids) or ids.dtype.kind not in "iu" or len(np.unique(ids)) < len(ids):
+        raise ValueError(f"vocabulary must be distinct ids, at least one, got {vocabulary!r:.200}")
+    if ids.min() < 0 or ids.max() >= n_rows:
+        raise ValueError(f"vocabulary must be ids 0 … {n_rows - 1} of the network, got {ids.min()} … {ids.max()}")
+    return ids.astype(np.int64)

@@ -48,6 +48,16 @@ def test_similar_sentences_are_closer_than_unrelated_ones(embedder):
     assert cosine_distance(cat, kitten) < cosine_distance(cat, bank) - 0.3
 
 
+def test_an_embedder_that_lacks_weights_is_refused_and_two_loads_have_one_checksum(tiny_folders, tmp_path):
+    folder = shutil.copytree(tiny_folders["bert"], tmp_path / "model")  # of a masked model: it has no pooler
+    assert Embedder(folder).checksum == Embedder(folder).checksum
+    weights = load_file(folder / "model.safetensors")
+    del weights["bert.encoder.layer.1.output.dense.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"lacks weights that would be random numbers: \['encoder.layer.1.output"):
+        Embedder(folder)
+
+
 def test_cosine_distance_by_hand():
     x = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
     np.testing.assert_allclose(cosine_distance(x, x[0]), [0, 1, 2])
@@ -147,6 +157,49 @@ def test_states_are_embedded_and_scored_as_their_texts(tiny, embedder, scorer):
     texts = model.texts(states.reshape(6, 8))
     np.testing.assert_allclose(embed_states(model, embedder, states).reshape(6, -1), embedder.embed(texts), atol=1e-5)
     np.testing.assert_allclose(topic_scores(model, scorer, states).reshape(6, -1), scorer.score(texts), atol=1e-5)
+
+
+# Labels of classifiers ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "labels", [("LABEL_0", "LABEL_1", "LABEL_2"), ("no", "neutral", "yes"), ("entailment", "entailed", "neutral")]
+)
+def test_a_classifier_without_one_label_of_entailment_is_refused_by_name(labels, tiny_folders, tmp_path):
+    folder = save_classifier(tmp_path / "nli", tiny_folders["bert"], labels=labels)
+    with pytest.raises(ValueError, match=rf"nli'\) is no classifier of entailment: .*{labels[0]}.*'entail' is wanted"):
+        PipelineTopicScorer(folder)
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_the_label_of_entailment_is_taken_by_its_name(place, tiny_folders, tmp_path):
+    labels = ["contradiction", "neutral"]
+    labels.insert(place, "ENTAILMENT")
+    scorer = PipelineTopicScorer(save_classifier(tmp_path, tiny_folders["bert"], labels=labels))
+    network, tokenizer = scorer._classify.model, scorer._classify.tokenizer
+    hypotheses = [f"This example is {label}." for label in TOPICS]
+    pairs = tokenizer([TEXTS[0]] * len(TOPICS), hypotheses, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        expected = network(**pairs).logits[:, place].softmax(0)
+    np.testing.assert_allclose(scorer.score(TEXTS[:1])[0], expected, atol=1e-5)
+
+
+def test_a_classifier_whose_two_lists_of_labels_disagree_is_refused(tiny_folders, tmp_path):
+    folder = save_classifier(tmp_path / "nli", tiny_folders["bert"])
+    settings = json.loads((folder / "config.json").read_text())
+    settings["label2id"] = {"entailment": 0, "neutral": 1, "contradiction": 2}
+    (folder / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(ValueError, match="the same in label2id"):
+        PipelineTopicScorer(folder)
+
+
+@pytest.mark.parametrize(
+    "labels", [("LABEL_0", "LABEL_1"), ("NEGATIVE", "neutral"), ("positive", "POSITIVE", "negative")]
+)
+def test_a_classifier_without_the_two_labels_of_sentiment_is_refused_by_name(labels, tiny_folders, tmp_path):
+    folder = save_classifier(tmp_path / "sentiment", tiny_folders["bert"], labels=labels)
+    with pytest.raises(ValueError, match="is no classifier of sentiment: its labels are"):
+        load_sentiment(folder)
 
 
 # Keys of cached results --------------------------------------------------------------------------------------------

@@ -449,6 +449,19 @@ def test_decoder_and_embedding_share_storage_also_after_save_and_reload(kind, ti
     assert tied(again.network) and again.checksum == model.checksum
 
 
+@pytest.mark.parametrize("kind", [kind for kind in MASKED if kind != "deberta-v3"])
+def test_a_decoder_in_the_file_is_never_replaced_by_the_embeddings_unseen(kind, tmp_path):
+    network, tokenizer = build_tiny(kind, tie_word_embeddings=False)
+    decoder = network.get_output_embeddings().weight
+    with torch.no_grad():
+        decoder.normal_()
+    network.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text()) | {"tie_word_embeddings": True}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert torch.equal(load_model(tmp_path).network.get_output_embeddings().weight, decoder)
+
+
 HEAD = {  # what a message must name where the head is missing
     "albert": "predictions.dense", "bert": "cls.predictions", "deberta-v2": "cls.predictions",
     "deberta-v3": "lm_predictions", "distilbert": "vocab_transform", "electra": "generator_predictions",
@@ -525,7 +538,7 @@ def test_a_pickled_checkpoint_is_refused_and_never_opened(tiny, tmp_path):
     tiny["bert"].network.config.save_pretrained(tmp_path)
     tiny["bert"].tokenizer.save_pretrained(tmp_path)
     torch.save(tiny["bert"].network.state_dict() | {"x": Bomb(tmp_path / "went-off")}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match=r"no file named model\.safetensors"):
+    with pytest.raises(ValueError, match=r"pytorch_model\.bin is a pickle, without safetensors"):
         load_model(tmp_path)
     assert not (tmp_path / "went-off").exists()
 
