@@ -5,7 +5,6 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from transformers import AutoModelForSequenceClassification, pipeline
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 
-from glauber_lib.checksums import configuration_checksum, describe_tokenizer, weights_checksum
+from glauber_lib.checksums import WeightsDigest, configuration_checksum, describe_tokenizer
 from glauber_lib.embedded import package_folder
 from glauber_lib.hub import fetch_folder, first_line, mirrored
 from glauber_lib.language import load_checkpoint
@@ -83,16 +82,19 @@ class Embedder:
             )  # fmt: skip
         except Exception as error:  # code of its own may raise anything
             raise ValueError(f"embedder {name!r} does not load: {first_line(error)}") from error
+        self._checksum = WeightsDigest(self.model)
+        self._configuration = configuration_checksum(self.folder)  # of what was loaded, whatever comes there later
 
-    @cached_property
+    @property
     def checksum(self) -> str:
         """Hexadecimal digest of all weights."""
-        return weights_checksum(self.model)
+        return self._checksum()
 
     @property
     def cache_key(self) -> list:
         """What cached results depend on: the weights, and the settings, tokenizer and code in the model's folder."""
-        return ["Embedder", self.checksum, configuration_checksum(self.folder), self.remote_code]
+        length = getattr(self.model, "max_seq_length", None)  # which may be set after loading
+        return ["Embedder", self.checksum, self._configuration, length, self.remote_code]
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Embeddings float32[len(texts), d] of unit length; each distinct text is computed once."""
@@ -104,7 +106,7 @@ class Embedder:
 
 def _code_elsewhere(folder):
     """Classes that a model's configuration takes from other repositories ("owner/name--file.Class")."""
-    configurations = [json.loads(path.read_text()) for path in folder.rglob("config.json")]
+    configurations = [json.loads(path.read_text(encoding="utf-8")) for path in folder.rglob("config.json")]
     return [c for found in configurations for c in map(str, found.get("auto_map", {}).values()) if "--" in c]
 
 
@@ -128,12 +130,14 @@ class TopicScorer:
     def __init__(self, embedder: Embedder, scale: float = 20.0, topics: dict[str, list[str]] = TOPICS):
         self.embedder, self.scale, self.topics, self.labels = embedder, scale, topics, list(topics)
         self._label_vectors = np.stack([embedder.embed(descriptions).mean(0) for descriptions in topics.values()])
+        self._key_for_topics = getattr(embedder, "cache_key", None)  # its weights may be written to later
         self._label_vectors /= np.linalg.norm(self._label_vectors, axis=1, keepdims=True)
 
     @property
     def cache_key(self) -> list:
-        """What cached results depend on: the embedder, the scale, and the topics in their order."""
-        return ["TopicScorer", self.embedder.cache_key, self.scale, [list(topic) for topic in self.topics.items()]]
+        """What cached results depend on: the embedder, now and for the topics, the scale, the topics in their order."""
+        topics = [list(topic) for topic in self.topics.items()]
+        return ["TopicScorer", self.embedder.cache_key, self._key_for_topics, self.scale, topics]
 
     def score(self, texts: Sequence[str]) -> np.ndarray:
         """Probabilities float64[len(texts), len(labels)], rows summing to one."""
@@ -160,7 +164,7 @@ class LexicalTopicScorer:
         self._classify = make_pipeline(self._words, self._regression).fit(passages.text, passages.topic)
         self._order = [list(self._classify.classes_).index(label) for label in self.labels]
 
-    @cached_property
+    @property
     def checksum(self) -> str:
         """Hexadecimal digest of the fitted words, their weights in a text, and the coefficients of the labels."""
         names = [self._words.get_feature_names_out().tolist(), self._regression.classes_.tolist()]
@@ -201,11 +205,12 @@ class PipelineTopicScorer:
         self.labels = list(topics)
         refusal = f"no scorer {name!r}: neither 'similarity', 'lexical' nor a directory"
         self._classify = _load_pipeline("zero-shot-classification", name, refusal, revision)
+        self._checksum = WeightsDigest(self._classify.model)
 
-    @cached_property
+    @property
     def cache_key(self) -> list:
         """What cached results depend on: the classifier, and the labels in their order."""
-        return ["PipelineTopicScorer", *_pipeline_key(self._classify), self.labels]
+        return ["PipelineTopicScorer", self._checksum(), *_pipeline_settings(self._classify), self.labels]
 
     def score(self, texts: Sequence[str]) -> np.ndarray:
         """Probabilities float64[len(texts), len(labels)], in the order of `labels`."""
@@ -219,11 +224,10 @@ def _load_pipeline(task, name, refusal, revision, **options) -> Any:
     return pipeline(task, model=network, tokenizer=tokenizer, **options)
 
 
-def _pipeline_key(classify):
-    """What the answers of a pipeline depend on: weights, settings, tokenizer, and where texts are cut."""
-    network, tokenizer = classify.model, classify.tokenizer
-    settings = network.config.to_json_string()
-    return [weights_checksum(network), settings, describe_tokenizer(tokenizer), tokenizer.model_max_length]
+def _pipeline_settings(classify):
+    """What the answers of a pipeline depend on beside its weights: settings, tokenizer, and where texts are cut."""
+    tokenizer = classify.tokenizer
+    return [classify.model.config.to_json_string(), describe_tokenizer(tokenizer), tokenizer.model_max_length]
 
 
 def load_topic_scorer(
@@ -274,14 +278,15 @@ class SentimentClassifier:
     def __init__(self, name: str | Path, *, revision: str | None = None):
         refusal = f"no classifier of sentiment {name!r}: neither 'vader' nor a directory"
         self._classify = _load_pipeline("text-classification", name, refusal, revision, top_k=None)
+        self._checksum = WeightsDigest(self._classify.model)
         labels = {label.upper() for label in self._classify.model.config.id2label.values()}
         if not labels >= {"POSITIVE", "NEGATIVE"}:
             raise ValueError(f"{name!r} is no classifier of sentiment: its labels are {sorted(labels)}")
 
-    @cached_property
+    @property
     def cache_key(self) -> list:
         """What cached results depend on: the classifier."""
-        return ["SentimentClassifier", *_pipeline_key(self._classify)]
+        return ["SentimentClassifier", self._checksum(), *_pipeline_settings(self._classify)]
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Sentiments in [-1, 1], float64[len(texts)]."""

@@ -15,7 +15,7 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
-from glauber_lib.checksums import describe_tokenizer, weights_checksum
+from glauber_lib.checksums import WeightsDigest, describe_tokenizer
 from glauber_lib.embedded import EMBEDDED, load_embedded, package_tokenizer
 from glauber_lib.hub import first_line, place_to_load
 from glauber_lib.models import hidden_besides, marginal_scores
@@ -41,7 +41,7 @@ class LanguageModel:
     ):
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.network: Any = network.eval().to(self.device)
-        self._checksum = None  # the state of the weights, and their digest
+        self._checksum = WeightsDigest(self.network)
         self.tokenizer = tokenizer
         self.name = name
         self.batch_tokens = batch_tokens
@@ -104,10 +104,7 @@ class LanguageModel:
     @property
     def checksum(self) -> str:
         """Hexadecimal digest of all weights; results are cached by it."""
-        now = [(tensor.data_ptr(), tensor._version) for tensor in self.network.state_dict().values()]
-        if self._checksum is None or self._checksum[0] != now:  # weights were written to since
-            self._checksum = now, weights_checksum(self.network)
-        return self._checksum[1]
+        return self._checksum()
 
     @property
     def cache_key(self) -> list:

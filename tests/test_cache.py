@@ -454,6 +454,19 @@ def test_the_newest_entry_stays_though_it_is_beyond_the_limit(keep, folder, monk
     assert len(CALLS) == 2 and len(list(folder.iterdir())) == 1
 
 
+def test_what_was_left_behind_counts_too(keep, folder, monkeypatch):
+    folder.mkdir()
+    for k, name in enumerate(["a.npz", "a.npz.12", "a.zip.12.partial"]):
+        (folder / name).write_bytes(bytes(1_000))
+        os.utime(folder / name, (k + 1, k + 1))
+    monkeypatch.setenv("GLAUBER_CACHE_BYTES", "2500")
+    keep(add, 1)
+    assert {path.name for path in folder.iterdir()} >= {"a.zip.12.partial"} and not (folder / "a.npz").exists()
+    monkeypatch.setenv("GLAUBER_CACHE_BYTES", "1")
+    keep(add, 2)
+    assert len(list(folder.iterdir())) == 1
+
+
 @pytest.mark.parametrize("text", ["much", "inf"])
 def test_a_limit_that_is_no_number_is_refused(keep, text, monkeypatch):
     monkeypatch.setenv("GLAUBER_CACHE_BYTES", text)
@@ -547,11 +560,29 @@ def test_a_computation_that_can_be_resumed_is_given_a_file_beside_its_entry(keep
     assert other != file
 
 
-def test_where_a_result_cannot_be_stored_what_was_done_is_not_lost(keep, folder, monkeypatch):
-    monkeypatch.setattr(cache, "write_entry", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(OSError, match="No space left"):
-        keep(run_chains, MODEL, [[0, 0]], n_steps=100, seed=1)
-    assert Trace.load(entry_of(folder)).n_steps == 100
+FULL = OSError(28, "No space left on device")
+
+
+def test_a_result_that_cannot_be_stored_is_returned_with_a_warning_and_its_checkpoint_stays(keep, folder, monkeypatch):
+    monkeypatch.setattr(cache, "write_entry", lambda *_: (_ for _ in ()).throw(FULL))
+    with pytest.warns(UserWarning, match=r"run_chains-.*' cannot be kept: .*No space left"):
+        trace = keep(run_chains, MODEL, [[0, 0]], n_steps=100, seed=1)
+    assert trace.n_steps == 100 and Trace.load(entry_of(folder)).n_steps == 100
+
+
+def test_a_result_of_a_type_that_cannot_be_stored_is_returned_with_a_warning(keep, folder):
+    RESULTS["odd"] = {1, 2}
+    with pytest.warns(UserWarning, match=r"give-.*' cannot be kept: a result of type builtins.set"):
+        assert keep(give, "odd") == {1, 2}
+    assert not list(folder.iterdir())
+
+
+def test_where_the_folder_cannot_be_written_the_result_is_returned_with_a_warning(keep, folder):
+    folder.write_text("a file in its place")
+    with pytest.warns(UserWarning, match=r"cache' cannot be written \(.*\): no result is kept"):
+        assert keep(run_chains, MODEL, [[0, 0]], n_steps=100, seed=1).complete
+    with pytest.warns(UserWarning):
+        assert keep(add, 1) == 1
 
 
 class Interrupted(TabularModel):
