@@ -21,8 +21,8 @@ def weights_checksum(network: torch.nn.Module) -> str:
 class WeightsDigest:
     """`weights_checksum` of a network, computed again when its weights were written to.
 
-    Whether they were is seen at a tenth of the price: by where each tensor is, by torch's count of writings, and by sums
-    of its bits, as writings through ``tensor.data`` are not counted.
+    Whether they were is seen at a tenth of the price: by where each tensor is, by torch's count of writings, and, as
+    writings through ``tensor.data`` are not counted, by sums of its bits.
 
     Parameters
     ----------

@@ -75,10 +75,10 @@ class LanguageModel:
             raise ValueError(f"text has tokens outside the model's vocabulary {bad}: {text!r}")
         return indices
 
-    def reads(self, text: str) -> bool:
-        """Whether every token of `text` is in the vocabulary."""
+    def reads(self, text: str, *, n: int = 1) -> bool:
+        """Whether `text` has at least `n` tokens, all of them in the vocabulary."""
         ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        return bool((self._index[ids] >= 0).all())
+        return len(ids) >= n and bool((self._index[ids] >= 0).all())
 
     def states(self, texts: Iterable[str], *, n: int) -> np.ndarray:
         """States int64[B, n]: the first `n` tokens of each of B texts; ValueError as for `tokens`."""

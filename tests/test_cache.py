@@ -491,13 +491,14 @@ def test_a_failed_computation_stores_nothing(keep, folder):
 # What was interrupted ----------------------------------------------------------------------------------------------
 
 
-def half():
-    return dataclasses.replace(run_chains(MODEL, [[0, 0]], n_steps=5), complete=False)
+def half(complete):
+    return dataclasses.replace(run_chains(MODEL, [[0, 0]], n_steps=5), complete=complete)
 
 
-def test_an_interrupted_run_is_not_stored_as_the_result(keep, folder):
+@pytest.mark.parametrize("complete", [False, np.False_])
+def test_an_interrupted_run_is_not_stored_as_the_result(keep, folder, complete):
     with pytest.raises(KeyboardInterrupt):
-        keep(half)
+        keep(half, complete)
     assert not list(folder.iterdir())
 
 

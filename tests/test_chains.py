@@ -440,7 +440,7 @@ def test_numbers_of_numpy_are_kept_in_a_checkpoint(tmp_path):
         file = tmp_path / f"{k}.npz"
         first = run(n_steps=count, seed=np.int64(3), checkpoint=file)
         again = run(n_steps=count, seed=np.int64(3), checkpoint=file)
-        assert again.complete is True and again.n_steps == first.n_steps == 50
+        assert again.complete and again.n_steps == first.n_steps == 50
         assert np.array_equal(again.final, first.final)
 
 

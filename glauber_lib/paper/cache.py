@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from glauber_lib.paper.entries import read_entry, write_entry
-from glauber_lib.paper.keys import result_key
+from glauber_lib.paper.keys import SourceChangedError, result_key
 
 LIMIT = 4_000_000_000  # bytes of the whole folder; the environment variable GLAUBER_CACHE_BYTES sets another limit
 
@@ -22,9 +24,9 @@ def cached(folder: Path, compute: Callable, arguments: Sequence, options: Mappin
 
     The result is stored under its `keys.result_key`. An entry that was cut short or altered is reported and computed
     anew. A function with an argument `checkpoint` is given a file beside the entry, so that what was interrupted goes
-    on where it was; the file is removed when the result is stored. Where nothing can be written, that is said in a
-    warning, and the result is returned all the same. The environment variable GLAUBER_CACHE=off switches all of this
-    off.
+    on where it was; the file is removed when the result is stored. Where nothing can be written, or the function is not
+    what stands in its file, that is said in a warning, and the result is returned all the same. The environment
+    variable GLAUBER_CACHE=off switches all of this off.
 
     Parameters
     ----------
@@ -46,7 +48,11 @@ def cached(folder: Path, compute: Callable, arguments: Sequence, options: Mappin
     if os.environ.get("GLAUBER_CACHE", "on") == "off":
         return _whole(compute(*arguments, **options))
     limit = size_limit()
-    entry = folder / f"{compute.__name__}-{result_key(compute, arguments, options)}.zip"
+    try:
+        entry = folder / f"{compute.__name__}-{result_key(compute, arguments, options)}.zip"
+    except SourceChangedError as error:
+        warnings.warn(f"{error}. Computed and not kept", stacklevel=3)
+        return _whole(compute(*arguments, **options))
     try:
         result = read_entry(entry)
         with contextlib.suppress(OSError):  # another process may drop the entry, or the folder may be read-only
@@ -75,7 +81,8 @@ def _can_write(folder):
         with tempfile.TemporaryFile(dir=folder):
             return True
     except OSError as error:
-        warnings.warn(f"the cache {str(folder)!r} cannot be written ({error.strerror}): no result is kept", stacklevel=4)
+        reason = f"cannot be written ({error.strerror}): no result is kept"
+        warnings.warn(f"the cache {str(folder)!r} {reason}", stacklevel=4)
         return False
 
 
@@ -109,7 +116,8 @@ def _interrupts():
 
 
 def _whole(result):
-    if getattr(result, "complete", True) is False:
+    complete = getattr(result, "complete", True)
+    if isinstance(complete, bool | np.bool_) and not complete:  # a table may have a column of that name
         raise KeyboardInterrupt
     return result
 
@@ -132,7 +140,7 @@ def size_limit() -> int:
 def drop_least_recently_used(folder: Path, limit: int, *, keep: Path) -> None:
     """Remove the files that were not used for longest, until all others have at most `limit` bytes; never `keep`.
 
-    Beside the entries these are the checkpoints of what was interrupted and the parts of what died while it was written.
+    Beside the entries these are the checkpoints of what was interrupted, and what a process left that died as it wrote.
     """
     used, total = [], 0
     for path in folder.iterdir():
