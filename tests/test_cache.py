@@ -1,11 +1,14 @@
 """Cached results: what their key depends on, how they are stored without pickle, which are dropped."""
 
 import dataclasses
+import importlib
 import json
+import linecache
 import multiprocessing
 import os
 import shutil
 import signal
+import sys
 import zipfile
 
 import numpy as np
@@ -147,10 +150,63 @@ def test_a_function_that_has_no_source_of_its_own_is_refused(keep):
         keep(lambda: 1)
 
 
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A module of the reader's own: a function that writes it and imports it anew."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # two writings in a second have one time stamp
+
+    def write(source):
+        (tmp_path / "own_module.py").write_text(source)
+        sys.modules.pop("own_module", None)
+        importlib.invalidate_caches()
+        linecache.clearcache()
+        return importlib.import_module("own_module")
+
+    yield write
+    sys.modules.pop("own_module", None)
+
+
+def test_a_function_that_is_written_anew_in_its_file_is_computed_anew(keep, own):
+    assert keep(own("def f(x):\n    return x + 1\n").f, 1) == 2
+    assert keep(own("def f(x):\n    return x + 2\n").f, 1) == 3
+
+
+@pytest.mark.parametrize("change", ["defined anew", "file edited"])
+def test_a_function_that_is_not_what_stands_in_its_file_is_computed_and_not_kept(keep, own, folder, change):
+    source = "def f(x):\n    return x + 1\n"
+    module = own(source)
+    assert keep(module.f, 1) == 2
+    if change == "defined anew":
+        exec(source.replace("1", "2"), vars(module))
+    else:
+        own(source.replace("1", "2"))
+    with pytest.warns(UserWarning, match=r"own_module.f is not what stands in .*: .* Computed and not kept"):
+        assert keep(module.f, 1) == (3 if change == "defined anew" else 2)
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_of_a_path_the_content_counts(keep, tmp_path):
+    file = tmp_path / "data" / "mine.txt"
+    file.parent.mkdir()
+    assert keep(rank, file) == 1
+    for k, content in enumerate(["one", "two"]):
+        file.write_text(content)
+        assert keep(rank, file) == keep(rank, file) == 2 + 2 * k
+        assert keep(rank, file.parent) == keep(rank, file.parent) == 3 + 2 * k
+
+
+def test_a_change_of_the_reader_s_own_class_makes_the_results_of_it_stale(keep, own):
+    source = "class Model:\n    cache_key = 'the same'\n    size = 1\n"
+    assert keep(rank, own(source).Model()) == keep(rank, own(source).Model()) == 1
+    assert keep(rank, own(source.replace("= 1", "= 2")).Model()) == 2
+
+
 def test_a_model_counts_by_its_weights_and_vocabulary(keep, tiny_folders):
     load = lambda **options: language.load_model(tiny_folders["bert"], **options)  # noqa: E731
     assert keep(rank, load()) == keep(rank, load(batch_tokens=50)) == 1
     changed = load()
+    assert keep(rank, changed) == 1
     changed.network.bert.embeddings.word_embeddings.weight.data[7, 7] += 1e-4
     assert keep(rank, changed) == 2
     assert keep(rank, load(vocabulary=range(300, 310))) == 3

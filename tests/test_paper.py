@@ -897,14 +897,15 @@ run = Run("02_bounds", "smoke")
 run.save_table(pd.DataFrame({"τ": [1.0, None], "text": ["naïve – “x”", "y"]}), "table")
 run.finish()
 Path("mine.txt").write_text("naïve τ\\n", encoding="utf-8")
-print(ascii(load_passages("mine.txt").text[0]))
+assert load_passages("mine.txt").text[0] == "naïve τ"
+print("ended")
 """
     ours = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(ROOT)}
-    answer = subprocess.run(
-        [sys.executable, "-c", code, str(root)], cwd=root, env=ours, capture_output=True, check=False
-    )
-    assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.splitlines()[-1] == rb"'na\xefve \u03c4'"
+    (root / "code.py").write_text(code, encoding="utf-8")
+    for command in (["code.py", str(root)], ["-m", "glauber_lib.paper.check", "--profile", "no–where"]):
+        answer = subprocess.run([sys.executable, *command], cwd=root, env=ours, capture_output=True, check=False)
+        assert b"Traceback" not in answer.stderr, answer.stderr
+    assert answer.returncode == 2 and rb"unknown profile" in answer.stderr
     figures = root / "build" / "smoke" / "figures"
     assert "“x”" in (figures / "table.md").read_text(encoding="utf-8")
     assert pd.read_csv(figures / "table.csv", skiprows=1).columns[0] == "τ"

@@ -97,6 +97,14 @@ def _library_file(module):
     return next((p for p in (path.with_suffix(".py"), path / "__init__.py") if p.is_file()), None)
 
 
+def _source_file(module):
+    """The file of a module, of the library in the source tree; None for a module without a source."""
+    if module.split(".")[0] == LIBRARY:
+        return _library_file(module)
+    path = getattr(sys.modules.get(module), "__file__", None) or ""
+    return Path(path) if path.endswith(".py") and module != "__main__" else None
+
+
 def library_sources(source: str, package: str = "") -> dict[str, str]:
     """Sources of all modules of the library that a source imports, and of those that they import in turn.
 
@@ -156,10 +164,10 @@ def function_digest(compute: Callable) -> str:
     module, name = getattr(compute, "__module__", None), getattr(compute, "__qualname__", "<nameless>")
     if not module or module == "__main__" or "<" in name:
         raise TypeError(f"only a function of a module can be cached, got {name}: put it into a module of {LIBRARY}")
-    path = _library_file(module) if module.split(".")[0] == LIBRARY else inspect.getsourcefile(compute)
+    path = _source_file(module)
     if path is None:
         raise TypeError(f"no source of {module}.{name}: its result cannot be cached")
-    source, code = Path(path).read_text(encoding="utf-8"), getattr(inspect.unwrap(compute), "__code__", None)
+    source, code = path.read_text(encoding="utf-8"), getattr(inspect.unwrap(compute), "__code__", None)
     if code is not None and code not in _codes(source).get(code.co_qualname, ()):
         raise SourceChangedError(f"{module}.{name} is not what stands in {str(path)!r}: it was defined anew under its "
                                  "name, or the file was edited after it was imported; restart Python")  # fmt: skip
@@ -215,11 +223,8 @@ def describe(value: Any) -> Any:
 
 def _class_digest(value):
     """Digest of the module of an object's class and of its imports; None for a class without a file."""
-    module, path = type(value).__module__, None
-    if module.split(".")[0] == LIBRARY:
-        path = _library_file(module)
-    elif module != "__main__" and (found := getattr(sys.modules.get(module), "__file__", None)):
-        path = Path(found) if found.endswith(".py") else None
+    module = type(value).__module__
+    path = _source_file(module)
     return source_digest(path.read_text(encoding="utf-8"), module.rpartition(".")[0]) if path else None
 
 

@@ -56,10 +56,9 @@ def _passages_of_lines(path, lines):
     for k, line in enumerate(lines):
         try:
             row = json.loads(line)
-            text = row["text"]
-        except (ValueError, KeyError, TypeError):
-            text = None
-        if not isinstance(text, str):
+        except ValueError:
+            row = None
+        if not (isinstance(row, dict) and isinstance(row.get("text"), str)):
             raise ValueError(
                 f'{str(path)!r}: passage {k + 1} must be like {{"id": "7", "text": "..."}}, got {line:.80}'
             )
