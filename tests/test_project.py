@@ -120,6 +120,16 @@ def test_a_notebook_has_no_magics(path):
     assert not [line for cell in code for line in cell.splitlines() if re.match(r"\s*(# )?[%!]", line)]
 
 
+@pytest.mark.parametrize(
+    "path", [ROOT / "notebooks" / f"{name}.py" for name in notebooks()], ids=lambda path: path.stem
+)
+def test_beside_its_figures_a_notebook_prints_numbers_that_are_compared(name):
+    # nbval does not compare pictures
+    code = [cell.source for cell in jupytext.read(ROOT / "notebooks" / f"{name}.py").cells if cell.cell_type == "code"]
+    compared = [cell for cell in code if "NBVAL_CHECK_OUTPUT" in cell]
+    assert len(compared) >= sum("run.save_figure(" in cell for cell in code)
+
+
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_a_notebook_does_not_ask_which_profile_it_runs(path):
     assert not re.search(r"profile\s*(==|!=|in\b)", path.read_text())
