@@ -120,9 +120,7 @@ def test_a_notebook_has_no_magics(path):
     assert not [line for cell in code for line in cell.splitlines() if re.match(r"\s*(# )?[%!]", line)]
 
 
-@pytest.mark.parametrize(
-    "path", [ROOT / "notebooks" / f"{name}.py" for name in notebooks()], ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("name", notebooks())
 def test_beside_its_figures_a_notebook_prints_numbers_that_are_compared(name):
     # nbval does not compare pictures
     code = [cell.source for cell in jupytext.read(ROOT / "notebooks" / f"{name}.py").cells if cell.cell_type == "code"]
