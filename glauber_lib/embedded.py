@@ -207,7 +207,7 @@ def save_embedded(network: Any, folder: str | Path, facts: dict[str, Any]) -> No
             weights[name] = weight.contiguous()
     save_file(weights, folder / "model.safetensors")
     (folder / "model.safetensors").chmod(0o644)
-    (folder / "training.json").write_text(json.dumps(facts, indent=1) + "\n")
+    (folder / "training.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
 def stored_weights(folder: str | Path) -> dict[str, torch.Tensor]:

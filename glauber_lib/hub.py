@@ -212,7 +212,7 @@ def missing_files(name: str, revision: str | None = None) -> list[str]:
 
     wanted, index = ["config.json"], cached("model.safetensors.index.json")
     if index and not cached("model.safetensors"):
-        wanted += sorted(set(json.loads(Path(index).read_text())["weight_map"].values()))
+        wanted += sorted(set(json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"].values()))
     else:
         wanted.append("model.safetensors")
     missing = [file for file in wanted if not cached(file)]

@@ -5,7 +5,6 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,11 @@ from transformers import AutoModelForSequenceClassification, pipeline
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 
 from glauber_lib.checksums import (
+    WeightsDigest,
     check_weights,
     configuration_checksum,
     describe_computation,
     describe_tokenizer,
-    weights_checksum,
 )
 from glauber_lib.embedded import package_folder
 from glauber_lib.hub import fetch_folder, mirrored, one_line, own_code
@@ -98,6 +97,8 @@ class Embedder:
             raise ValueError(f"embedder {name!r} does not load: {one_line(error)}") from error
         if remote_code is None:
             self._check_parts(refusal)
+        self._checksum = WeightsDigest(self.model)
+        self._configuration = configuration_checksum(self.folder)  # of what was loaded, whatever comes there later
 
     def _check_parts(self, refusal):
         """Refuse a network that lacks weights or has a tokenizer of another one; sentence-transformers says neither."""
@@ -114,15 +115,16 @@ class Embedder:
             check_reading(part.tokenizer, self.folder / path, refusal)
             ordinary_words(part.tokenizer, network.config.vocab_size, str(self.name))
 
-    @cached_property
+    @property
     def checksum(self) -> str:
         """Hexadecimal digest of all weights."""
-        return weights_checksum(self.model)
+        return self._checksum()
 
     @property
     def cache_key(self) -> list:
-        """What cached results depend on: the weights, what is in the model's folder beside them, and what computes."""
-        return ["Embedder", self.checksum, configuration_checksum(self.folder), self.remote_code, self.computation]
+        """What cached results depend on: weights, settings, tokenizer and code in the model's folder, what computes."""
+        length = getattr(self.model, "max_seq_length", None)  # which may be set after loading
+        return ["Embedder", self.checksum, self._configuration, length, self.remote_code, self.computation]
 
     @property
     def computation(self) -> dict[str, str]:
@@ -163,12 +165,14 @@ class TopicScorer:
     def __init__(self, embedder: Embedder, scale: float = 20.0, topics: dict[str, list[str]] = TOPICS):
         self.embedder, self.scale, self.topics, self.labels = embedder, scale, topics, list(topics)
         self._label_vectors = np.stack([embedder.embed(descriptions).mean(0) for descriptions in topics.values()])
+        self._key_for_topics = getattr(embedder, "cache_key", None)  # its weights may be written to later
         self._label_vectors /= np.linalg.norm(self._label_vectors, axis=1, keepdims=True)
 
     @property
     def cache_key(self) -> list:
-        """What cached results depend on: the embedder, the scale, and the topics in their order."""
-        return ["TopicScorer", self.embedder.cache_key, self.scale, [list(topic) for topic in self.topics.items()]]
+        """What cached results depend on: the embedder, now and for the topics, the scale, the topics in their order."""
+        topics = [list(topic) for topic in self.topics.items()]
+        return ["TopicScorer", self.embedder.cache_key, self._key_for_topics, self.scale, topics]
 
     def score(self, texts: Sequence[str]) -> np.ndarray:
         """Probabilities float64[len(texts), len(labels)], rows summing to one."""
@@ -195,7 +199,7 @@ class LexicalTopicScorer:
         self._classify = make_pipeline(self._words, self._regression).fit(passages.text, passages.topic)
         self._order = [list(self._classify.classes_).index(label) for label in self.labels]
 
-    @cached_property
+    @property
     def checksum(self) -> str:
         """Hexadecimal digest of the fitted words, their weights in a text, and the coefficients of the labels."""
         names = [self._words.get_feature_names_out().tolist(), self._regression.classes_.tolist()]
@@ -243,11 +247,12 @@ class PipelineTopicScorer:
                 f"{name!r} is no classifier of entailment: its labels are {settings.id2label}, one beginning with "
                 f"'entail' is wanted, and the same in label2id, which is {settings.label2id}"
             )
+        self._checksum = WeightsDigest(self._classify.model)
 
-    @cached_property
+    @property
     def cache_key(self) -> list:
         """What cached results depend on: the classifier, and the labels in their order."""
-        return ["PipelineTopicScorer", *_pipeline_key(self._classify), self.labels]
+        return ["PipelineTopicScorer", self._checksum(), *_pipeline_settings(self._classify), self.labels]
 
     @property
     def computation(self) -> dict[str, str]:
@@ -266,11 +271,10 @@ def _load_pipeline(task, name, refusal, revision, **options) -> Any:
     return pipeline(task, model=network, tokenizer=tokenizer, **options)
 
 
-def _pipeline_key(classify):
-    """What the answers of a pipeline depend on: weights, settings, tokenizer, and where texts are cut."""
+def _pipeline_settings(classify):
+    """What the answers of a pipeline depend on beside its weights: settings, tokenizer, and where texts are cut."""
     network, tokenizer = classify.model, classify.tokenizer
-    settings = network.config.to_json_string()
-    key = [weights_checksum(network), settings, describe_tokenizer(tokenizer), tokenizer.model_max_length]
+    key = [network.config.to_json_string(), describe_tokenizer(tokenizer), tokenizer.model_max_length]
     return [*key, describe_computation(network)]
 
 
@@ -322,15 +326,16 @@ class SentimentClassifier:
     def __init__(self, name: str | Path, *, revision: str | None = None):
         refusal = f"no classifier of sentiment {name!r}: neither 'vader' nor a directory"
         self._classify = _load_pipeline("text-classification", name, refusal, revision, top_k=None)
+        self._checksum = WeightsDigest(self._classify.model)
         labels = sorted(label.upper() for label in self._classify.model.config.id2label.values())
         if [labels.count(label) for label in ("POSITIVE", "NEGATIVE")] != [1, 1]:
             raise ValueError(f"{name!r} is no classifier of sentiment: its labels are {labels}, 'POSITIVE' and "
                              "'NEGATIVE' are wanted, each once")  # fmt: skip
 
-    @cached_property
+    @property
     def cache_key(self) -> list:
         """What cached results depend on: the classifier."""
-        return ["SentimentClassifier", *_pipeline_key(self._classify)]
+        return ["SentimentClassifier", self._checksum(), *_pipeline_settings(self._classify)]
 
     @property
     def computation(self) -> dict[str, str]:

@@ -15,7 +15,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 from glauber_lib.answers import check_rows
-from glauber_lib.checksums import check_weights, describe_computation, describe_tokenizer, weights_checksum
+from glauber_lib.checksums import WeightsDigest, check_weights, describe_computation, describe_tokenizer
 from glauber_lib.draws import check_precision
 from glauber_lib.embedded import EMBEDDED, load_embedded, package_tokenizer
 from glauber_lib.loading import load_checkpoint
@@ -43,7 +43,7 @@ class LanguageModel:
         check_weights(network, f"model {name!r}")
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.network: Any = network.eval().to(self.device)
-        self._checksum = None  # the state of the weights, and their digest
+        self._checksum = WeightsDigest(self.network)
         self.tokenizer = tokenizer
         self.name = name
         self.batch_tokens = batch_tokens
@@ -72,10 +72,10 @@ class LanguageModel:
             raise ValueError(f"text has tokens outside the model's vocabulary {bad}: {text!r}")
         return indices
 
-    def reads(self, text: str) -> bool:
-        """Whether every token of `text` is in the vocabulary."""
+    def reads(self, text: str, *, n: int = 1) -> bool:
+        """Whether `text` has at least `n` tokens, all of them in the vocabulary."""
         ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        return bool((self._index[ids] >= 0).all())
+        return len(ids) >= n and bool((self._index[ids] >= 0).all())
 
     def states(self, texts: Iterable[str], *, n: int) -> np.ndarray:
         """States int64[B, n]: the first `n` tokens of each of B texts; ValueError as for `tokens`."""
@@ -101,10 +101,7 @@ class LanguageModel:
     @property
     def checksum(self) -> str:
         """Hexadecimal digest of all weights; results are cached by it."""
-        now = [(tensor.data_ptr(), tensor._version) for tensor in self.network.state_dict().values()]
-        if self._checksum is None or self._checksum[0] != now:  # weights were written to since
-            self._checksum = now, weights_checksum(self.network)
-        return self._checksum[1]
+        return self._checksum()
 
     @property
     def computation(self) -> dict[str, Any]:

@@ -177,13 +177,13 @@ def follow(args):
     questions = Questions.load(kept)
     with np.load(args.tokens) as file:
         windows = Windows(dict(file), held_out=True)
-    lines = args.out.read_text().splitlines() if args.out.exists() else []
+    lines = args.out.read_text(encoding="utf-8").splitlines() if args.out.exists() else []
     done = {json.loads(line)["step"] for line in lines}
     for step in tqdm([step for step in snapshots if step not in done], desc=args.model, unit="snapshot"):
         load_snapshot(model, snapshots[step])
         line = {"step": step, "tokens": args.before + step * args.batch, "reference": questions.reference}
         line |= measure(model, questions, passages, windows, args.batches)
-        with args.out.open("a") as file:
+        with args.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
 

@@ -235,7 +235,7 @@ def training_part(folder):
     log = folder / "training.jsonl"
     if not log.exists():
         return []
-    lines = sorted(map(json.loads, log.read_text().splitlines()), key=lambda line: line["step"])
+    lines = sorted(map(json.loads, log.read_text(encoding="utf-8").splitlines()), key=lambda line: line["step"])
     draw_training(lines, folder / "training.png")
     return [
         "## Along the training\n",
@@ -329,7 +329,7 @@ def write_card(name, folder, corpora, stride, beside):
         What ``training.json`` holds then.
     """
     model, here, causal, passages = load(name, folder), Path(folder) / name, EMBEDDED[name]["causal"], load_passages()
-    facts = json.loads((here / "training.json").read_text())
+    facts = json.loads((here / "training.json").read_text(encoding="utf-8"))
     frame = log_probabilities(model, passages, every(model, passages, stride))
     found, words = summary(frame), nats_per_word(frame, passages)
     error = frame.groupby("passage").log_prob.mean().sem()  # sites of one passage are not independent
@@ -359,7 +359,7 @@ def write_card(name, folder, corpora, stride, beside):
             else ""
         )
         lines.append(f"{text}{cased}\n")
-    (here / "training.json").write_text(json.dumps(facts, indent=1) + "\n")
+    (here / "training.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     parts = [
         f"# {name}\n",
         recipe(name, facts, here),
@@ -379,7 +379,7 @@ def write_card(name, folder, corpora, stride, beside):
         "Fetched and cleaned by `scripts/corpus_registry.py` and `scripts/corpus_debian.py`; the text itself is not "
         "redistributed here.\n",
     ]
-    (here / "README.md").write_text("\n".join(parts))
+    (here / "README.md").write_text("\n".join(parts), encoding="utf-8")
     return facts
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from glauber_lib import checkpoints, exact
 from glauber_lib.chains import run_chains
+from glauber_lib.couplings import coalesce
 from glauber_lib.draws import inverse_cdf, probabilities, uniforms
 from glauber_lib.models import TabularModel
 from glauber_lib.traces import Trace
@@ -444,6 +446,50 @@ def test_a_checkpoint_that_cannot_be_read_is_said_in_a_line_and_begun_anew(conte
     with pytest.warns(UserWarning, match=r"cannot be read .*: begins anew") as said:
         again = run_chains(model, [[0, 0]], n_steps=50, checkpoint=file)
     assert moves_of(again) == moves_of(whole) and "\n" not in str(said[0].message)
+
+
+@pytest.mark.parametrize("place", ["no/folder/chains.npz", ".", "file/chains.npz"])
+def test_a_checkpoint_that_cannot_be_written_is_refused_before_any_work(place, tmp_path):
+    (tmp_path / "file").touch()
+    watched, pairs = Watched(random_table(2, 3)), ([[0, 0]], [[1, 1]])
+    for run in (partial(run_chains, watched, [[0, 0]]), partial(coalesce, watched, *pairs)):
+        with pytest.raises(ValueError, match=r"cannot be written \(.*\): name a file in a folder that is there"):
+            run(n_steps=50, checkpoint=tmp_path / place)
+    assert watched.calls == 0
+
+
+def test_a_result_whose_checkpoint_cannot_be_written_is_returned_with_a_warning(tmp_path, monkeypatch):
+    model, file = random_table(2, 3), tmp_path / "chains.npz"
+    whole = run_chains(model, [[0, 0]], n_steps=50)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT", 0.0)
+    full = lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))  # noqa: E731
+    monkeypatch.setattr(checkpoints.os, "fsync", full)
+    with pytest.warns(UserWarning, match=r"chains.npz' cannot be written \(.*No space left"):
+        trace = run_chains(model, [[0, 0]], n_steps=50, checkpoint=file)
+    assert moves_of(trace) == moves_of(whole) and trace.complete and not list(tmp_path.iterdir())
+
+
+def test_numbers_of_numpy_are_kept_in_a_checkpoint(tmp_path):
+    model, x, y, count = random_table(2, 3), [[0, 0]], [[1, 1]], np.int64(50)
+    for k, run in enumerate((partial(run_chains, model, x), partial(coalesce, model, x, y))):
+        file = tmp_path / f"{k}.npz"
+        first = run(n_steps=count, seed=np.int64(3), checkpoint=file)
+        again = run(n_steps=count, seed=np.int64(3), checkpoint=file)
+        assert again.complete and again.n_steps == first.n_steps == 50
+        assert np.array_equal(again.final, first.final)
+
+
+def test_a_file_that_is_no_result_or_another_kind_of_result_is_said_to_be(tmp_path):
+    model, file = random_table(2, 3), tmp_path / "chains.npz"
+    file.touch()
+    with pytest.raises(ValueError, match=r"chains.npz' cannot be read \(EOFError"):
+        Trace.load(file)
+    file.unlink()
+    run_chains(model, [[0, 0]], n_steps=50, checkpoint=file)
+    before = file.read_bytes()
+    with pytest.raises(ValueError, match=r"chains.npz' is no Coalescence .*; delete it or name another file"):
+        coalesce(model, [[0, 0]], [[1, 1]], n_steps=50, checkpoint=file)
+    assert file.read_bytes() == before
 
 
 def test_a_chain_in_which_nothing_happens_is_written_too(tmp_path, monkeypatch):

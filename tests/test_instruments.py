@@ -271,6 +271,50 @@ def test_the_key_is_that_of_the_weights_and_tokenizer_and_not_of_the_folder(kind
     assert len({json.dumps(k) for k in (key, moved, cased)}) == 3  # all of them in folders of one name
 
 
+WRITINGS = {  # the second is not counted by torch
+    "in place": lambda weight: weight.detach().add_(1e-3),
+    "through data": lambda weight: weight.data.add_(1e-3),
+    "rows exchanged": lambda weight: weight.data.copy_(weight.data.roll(64, 0)),
+}
+
+
+@pytest.mark.parametrize("writing", WRITINGS)
+@pytest.mark.parametrize("kind", LOADERS)
+def test_the_key_changes_when_weights_are_written_to(kind, writing, checkpoint):
+    reader = LOADERS[kind](checkpoint)
+    network = getattr(reader, "embedder", reader)
+    network = network.model if hasattr(network, "model") else network._classify.model
+    before = json.dumps(reader.cache_key)
+    assert json.dumps(reader.cache_key) == before
+    WRITINGS[writing](next(p for name, p in network.named_parameters() if name.endswith("word_embeddings.weight")))
+    assert json.dumps(reader.cache_key) != before
+
+
+def test_topics_embedded_with_weights_that_were_written_to_since_are_others(checkpoint):
+    embedder = Embedder(checkpoint)
+    old = TopicScorer(embedder)
+    WRITINGS["in place"](embedder.model[0].auto_model.embeddings.word_embeddings.weight)
+    assert old.cache_key != TopicScorer(embedder).cache_key  # the same embedder, other vectors of the topics
+
+
+def test_the_key_is_of_what_was_loaded_and_not_of_what_is_in_the_folder_now(checkpoint, tmp_path):
+    folder = copy_with(checkpoint, tmp_path / "model")
+    embedder = Embedder(folder)
+    before = embedder.cache_key
+    copy_with(folder, tmp_path / "other", tokenizer=True)
+    shutil.copy(tmp_path / "other" / "tokenizer.json", folder)
+    assert embedder.cache_key == before != Embedder(folder).cache_key
+    embedder.model.max_seq_length = 5
+    assert embedder.cache_key != before
+
+
+def test_the_key_is_the_same_before_and_after_use(checkpoint):
+    for reader in (PipelineTopicScorer(checkpoint), load_sentiment(str(checkpoint)), Embedder(checkpoint)):
+        before = json.dumps(reader.cache_key)
+        next(filter(None, (getattr(reader, name, None) for name in ("score", "embed", "__call__"))))(TEXTS[:2])
+        assert json.dumps(reader.cache_key) == before
+
+
 def test_the_key_of_a_scorer_holds_its_scale_and_its_topics_in_their_order(checkpoint):
     embedder, topics = Embedder(checkpoint), {"a": ["apples"], "b": ["boats"]}
     turned, reworded = dict(reversed(topics.items())), {"a": ["apples"], "b": ["bats"]}

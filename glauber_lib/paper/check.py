@@ -21,7 +21,7 @@ from glauber_lib.answers import ask
 from glauber_lib.hub import LOCAL, Location, first_line, locate, locate_passages
 from glauber_lib.language import LanguageModel, load_model
 from glauber_lib.paper.passages import load_passages
-from glauber_lib.paper.profiles import declared_cost, load_profile, missing_table, notebooks
+from glauber_lib.paper.profiles import declared_cost, load_profile, missing_table, notebooks, show_every_letter
 
 ROLES = ("model", "models", "control", "embedder", "topic_scorer", "second_scorer", "sentiment")
 PACKAGED = {"minilm", "similarity", "lexical", "vader"}  # embedder and scorers that come with the package
@@ -215,4 +215,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    show_every_letter()
     sys.exit(main())
