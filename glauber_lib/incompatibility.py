@@ -21,7 +21,8 @@ import pandas as pd
 import torch
 from numpy.typing import ArrayLike
 
-from glauber_lib.draws import check_temperature, inverse_cdf, weights
+from glauber_lib.checks import check_contexts, check_count, check_indices, check_seed, check_temperature
+from glauber_lib.draws import inverse_cdf, weights
 from glauber_lib.models import ConditionalModel
 
 
@@ -94,12 +95,17 @@ def sample_rectangles(
     Raises
     ------
     ValueError
-        If the states have one site, or `temperature` is not positive.
+        If the states have one site, or the model one token, if `temperature` is not positive, or for `n_rectangles` or
+        `top` below one.
     """
-    states = np.asarray(states)
-    if states.shape[1] < 2:
-        raise ValueError(f"a rectangle needs two sites, got states of {states.shape[1]}")
-    rng = np.random.default_rng([seed, 1])
+    states, n_rectangles = check_contexts(states, model.n_tokens), check_count(n_rectangles, "n_rectangles", least=1)
+    top = check_count(top, "top", least=1)
+    if states.shape[1] < 2 or model.n_tokens < 2:
+        raise ValueError(
+            f"a rectangle needs two sites and two tokens, got states of {states.shape[1]} and |V| = {model.n_tokens}"
+        )
+    temperature = None if temperature is None else float(check_temperature(temperature))
+    rng = np.random.default_rng([check_seed(seed), 1])
     passage = rng.integers(len(states), size=n_rectangles)
     chosen = states[passage]
     i = rng.integers(states.shape[1], size=n_rectangles)
@@ -110,7 +116,7 @@ def sample_rectangles(
         predictions, present = scores(chosen, sites), chosen[np.arange(n_rectangles), sites]
         if temperature is None:
             return _draw_among_best(predictions, present, top, rng)
-        return _draw_by_law(predictions, present, float(check_temperature(temperature)), rng)
+        return _draw_by_law(predictions, present, temperature, rng)
 
     return Rectangles(chosen, passage, i, j, replacements(i), replacements(j))
 
@@ -145,8 +151,14 @@ def measure_rectangles(model: ConditionalModel, rectangles: Rectangles, *, tempe
         One row per rectangle: ``passage, i, j, distance, a, b, c, d``; ``I_ij, I_ji`` (nats); ``delta`` =
         :math:`|I_{ij} - I_{ji}|`; ``relative`` = :math:`\Delta/(|I_{ij}| + |I_{ji}|)`; ``influence``, the mean of
         TV(π_i(·|c), π_i(·|d)) and TV(π_j(·|a), π_j(·|b)).
+
+    Raises
+    ------
+    ValueError
+        For rectangles of tokens that the model lacks, of sites that the states lack, or of one site.
     """
     temperature = float(check_temperature(temperature))
+    _check_rectangles(rectangles, model.n_tokens)
     rows = np.arange(len(rectangles))
     a, c = rectangles.states[rows, rectangles.i], rectangles.states[rows, rectangles.j]
 
@@ -174,6 +186,15 @@ def measure_rectangles(model: ConditionalModel, rectangles: Rectangles, *, tempe
             "influence": (tv_i + tv_j) / 2,
         }
     )  # fmt: skip
+
+
+def _check_rectangles(rectangles, n_tokens):
+    """Refuse rectangles that a model cannot be asked about."""
+    size, n = check_contexts(rectangles.states, n_tokens).shape
+    sites = [check_indices(getattr(rectangles, name), n, f"sites {name}") for name in "ij"]
+    tokens = [check_indices(getattr(rectangles, name), n_tokens, f"tokens {name}") for name in "bd"]
+    if any(values.shape != (size,) for values in sites + tokens) or (sites[0] == sites[1]).any():
+        raise ValueError(f"each of {size} rectangles needs two different sites i, j and a token b, d at each")
 
 
 def noise_floor(model: Any, rectangles: Rectangles) -> float:

@@ -10,7 +10,16 @@ from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
 from glauber_lib.checkpoints import Checkpoint, Stored
-from glauber_lib.draws import check_temperature, chunks
+from glauber_lib.checks import (
+    check_contexts,
+    check_count,
+    check_indices,
+    check_seed,
+    check_temperature,
+    check_temperatures,
+)
+from glauber_lib.checksums import model_checksum, refuse_other_model
+from glauber_lib.draws import chunks
 from glauber_lib.models import ConditionalModel
 
 # Measured over given replacements ------------------------------------------------------------------------------------
@@ -78,7 +87,8 @@ def replacement_tokens(
     -------
     ndarray, int64[C, n, R]
     """
-    contexts, rng = np.asarray(contexts), np.random.default_rng([seed, 3])
+    contexts, rng = check_contexts(contexts, model.n_tokens), np.random.default_rng([check_seed(seed), 3])
+    n_replacements = check_count(n_replacements, "n_replacements", least=1)
     at_sites = [_replacements(model, contexts, i, n_replacements, rng) for i in range(contexts.shape[1])]
     return np.stack(at_sites, axis=1)
 
@@ -86,6 +96,10 @@ def replacement_tokens(
 def _replacements(model, contexts, site, n_replacements, rng):
     """Tokens int64[C, R] for one site: half the best predictions, half random, never the present one."""
     own = contexts[:, site]
+    if n_replacements // 2 >= model.n_tokens:
+        raise ValueError(
+            f"half of {n_replacements} replacements, the best, are more than |V| - 1 = {model.n_tokens - 1}"
+        )
     scores = model.scores(contexts, np.full(len(contexts), site)).clone()
     scores[torch.arange(len(own)), torch.as_tensor(own)] = -torch.inf
     best = scores.topk(n_replacements // 2, dim=1).indices.cpu().numpy()
@@ -103,6 +117,8 @@ class _Measured(Stored):
     delta: np.ndarray  # (C, j, R, i): oscillation of the score difference
     tv: np.ndarray  # (C, j, K, R, i): total variation
     n_steps: int
+    model: str
+    model_checksum: str
 
 
 def measure_influence(
@@ -125,7 +141,7 @@ def measure_influence(
     temperatures : array_like, float[K]
     checkpoint : str or Path, optional
         A file for what is measured, written every five minutes and at the end, also by Ctrl-C: the same call goes on
-        from there. Give the same model again; it is not compared.
+        from there.
     progress : str, optional
         Title of a progress bar.
 
@@ -137,16 +153,22 @@ def measure_influence(
     Raises
     ------
     ValueError
-        For a temperature that is not positive and finite, or a checkpoint of another run.
+        For a temperature that is not positive and finite, contexts or replacements that are no tokens of the model or
+        do not fit each other, or a checkpoint of another run or model.
     """
-    contexts, replacements = np.asarray(contexts), np.asarray(replacements)
-    temperatures = check_temperature(temperatures, np.shape(temperatures))
+    contexts = check_contexts(contexts, model.n_tokens)
+    replacements = check_indices(replacements, model.n_tokens, "replacements")
+    temperatures = check_temperatures(temperatures)
+    if replacements.ndim != 3 or replacements.shape[:2] != contexts.shape or not replacements.size:
+        raise ValueError(f"replacements must have shape {(*contexts.shape, 'R')}, got {replacements.shape}")
     (n_contexts, n), n_new = contexts.shape, replacements.shape[2]
     # one place each for all numbers: many small arrays that outlive the large tensors between them keep the memory of
     # those from being used again
     delta, tv = np.zeros((n_contexts, n, n_new, n)), np.zeros((n_contexts, n, len(temperatures), n_new, n))
-    measured, file = _Measured(contexts, replacements, temperatures, delta, tv, 0), Checkpoint(checkpoint)
-    measured = file.resume(measured, n_contexts * n, ("contexts", "replacements", "temperatures"))
+    name, file = getattr(model, "name", ""), Checkpoint(checkpoint)
+    begun = _Measured(contexts, replacements, temperatures, delta, tv, 0, name, model_checksum(model))
+    measured = file.resume(begun, n_contexts * n, ("contexts", "replacements", "temperatures"))
+    refuse_other_model(measured, begun, f"checkpoint {str(checkpoint)!r}")
     _measure_rest(model, measured, file, progress)
     return _summary(measured)
 
@@ -220,7 +242,11 @@ def column_influence(
     -------
     ndarray, float64[B]
     """
-    size, n = x.shape
+    x, y = check_contexts(x, model.n_tokens), check_contexts(y, model.n_tokens)
+    if x.shape != y.shape:
+        raise ValueError(f"x and y must have one shape, got {x.shape} and {y.shape}")
+    (size, n), site = x.shape, check_count(site, "site", most=x.shape[1] - 1)
+    temperature = float(check_temperature(temperature))
     others = np.delete(np.arange(n), site)
     scores = model.scores(np.repeat(np.concatenate([x, y]), n - 1, axis=0), np.tile(others, 2 * size))
     law = torch.softmax(scores.double() / temperature, dim=-1).view(2, size, n - 1, -1)
@@ -268,8 +294,17 @@ def search_influence(
         Largest value found up to each round.
     x, y : ndarray, int64[n]
         The pair at which the last one is attained.
+
+    Raises
+    ------
+    ValueError
+        For contexts that are no tokens of the model, a `site` that they lack, `rounds` or `candidates` below one, more
+        candidates than there are tokens for, or a temperature that is not positive and finite.
     """
-    contexts, rng = np.asarray(contexts), np.random.default_rng([seed, site])
+    contexts = check_contexts(contexts, model.n_tokens)
+    site = check_count(site, "site", most=contexts.shape[1] - 1)
+    rounds, candidates = check_count(rounds, "rounds", least=1), check_count(candidates, "candidates", least=1)
+    rng = np.random.default_rng([check_seed(seed), site])
     temperature, stalled_for = float(check_temperature(temperature)), 0
     best, here, values = (-np.inf,), None, []  # pairs as (value, x, y): the largest found, and where the climb is
     for _ in tqdm(range(rounds), desc=progress, disable=progress is None, leave=False):

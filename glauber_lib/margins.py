@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from glauber_lib.draws import check_temperature, chunks
+from glauber_lib.checks import check_contexts, check_state, check_temperature
+from glauber_lib.draws import chunks
 from glauber_lib.models import ConditionalModel
 
 
@@ -21,6 +22,7 @@ def scores_by_site(model: ConditionalModel, states: np.ndarray) -> Iterator[tupl
     ----------
     model : ConditionalModel
     states : ndarray, int64[B, n]
+        From `checks.check_states`.
 
     Yields
     ------
@@ -37,7 +39,7 @@ def scores_by_site(model: ConditionalModel, states: np.ndarray) -> Iterator[tupl
 
 def _site_scores(model, state):
     """Scores float64[n, V] of one state at each of its sites, and its tokens [n, 1] on the same device."""
-    state = np.asarray(state)
+    state = check_state(state, model.n_tokens)
     scores = torch.cat([scores for _, scores in scores_by_site(model, state[None])])
     return scores, torch.as_tensor(state, device=scores.device)[:, None]
 
@@ -124,7 +126,7 @@ def log_pseudo_likelihood(model: ConditionalModel, states: ArrayLike) -> np.ndar
     -------
     ndarray, float64[B]
     """
-    states = np.asarray(states)
+    states = check_contexts(states, model.n_tokens)
     terms = np.empty(states.size)
     for rows, scores in scores_by_site(model, states):
         own = torch.as_tensor(states.ravel()[rows], device=scores.device)[:, None]
