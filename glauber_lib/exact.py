@@ -188,7 +188,7 @@ def escape_times(matrix: Sparse, basin: ArrayLike) -> np.ndarray:
     if not leads.all():
         raise ValueError(
             f"state {basin[~leads][0]} never leaves the basin: the probability of every way out is zero in float64, "
-            "perhaps because it is below 1e-308; take a higher temperature or `escape.basin_escape_times`"
+            "perhaps because it is below 1e-308; take a higher temperature or `margins.basin_escape_times`"
         )
     return sp.linalg.spsolve((sp.diags(leave) - inside).tocsc(), np.ones(len(basin)))
 
