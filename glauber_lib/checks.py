@@ -197,6 +197,13 @@ def check_question(states: Any, sites: Any, n_tokens: int, n_sites: int | None =
     ValueError
         Unless the tokens lie in 0 .. n_tokens - 1, the sites in 0 .. n - 1, and there is one site for each state.
     """
+    if type(states) is type(sites) is np.ndarray and states.dtype == sites.dtype == np.int64 and states.ndim == 2:
+        size, n = (
+            states.shape
+        )  # the engine asks so at every step; of unsigned numbers the negative ones are the largest
+        highest = _LARGEST(states.view(np.uint64), axis=None, initial=0), _LARGEST(sites.view(np.uint64), initial=0)
+        if sites.shape == (size,) and n == (n_sites or n) and highest[0] < n_tokens and highest[1] < n:
+            return
     states, sites = (x if hasattr(x, "shape") else np.asarray(x) for x in (states, sites))
     if len(states.shape) != 2 or states.shape[1] != (n_sites or states.shape[1]):
         wanted = "(B, n)" if n_sites is None else f"(B, {n_sites})"
@@ -204,20 +211,10 @@ def check_question(states: Any, sites: Any, n_tokens: int, n_sites: int | None =
     if tuple(sites.shape) != (len(states),):
         raise ValueError(f"need one site for each of {len(states)} states, got shape {tuple(sites.shape)}")
     for name, values, size in (("tokens of states", states, n_tokens), ("sites", sites, states.shape[1])):
-        if not _inside(values, size):
-            held = np.asarray(values.cpu() if hasattr(values, "cpu") else values)
-            raise ValueError(f"{name} must be integers in 0..{size - 1}, got {_extent(held)}")
+        check_indices(values.cpu() if hasattr(values, "cpu") else values, size, name)
 
 
-def _inside(values, size):
-    """Whether an array or tensor holds integers in 0 .. size - 1 alone."""
-    if hasattr(values, "cpu"):  # a tensor
-        if values.device.type != "cpu":
-            return not values.is_floating_point() and not bool(((values < 0) | (values >= size)).any())
-        values = values.numpy()
-    if values.dtype == np.int64:  # as unsigned numbers the negative ones are the largest: one pass
-        return bool(values.view(np.uint64).max(initial=0) < size) or values.size == 0
-    return values.size == 0 or (values.dtype.kind in "iu" and values.min() >= 0 and values.max() < size)
+_LARGEST = np.maximum.reduce
 
 
 # Chains --------------------------------------------------------------------------------------------------------------

@@ -48,7 +48,8 @@ def conditional_laws(model: ConditionalModel, n_sites: int, temperature: float =
 
 def transition_matrix(model: ConditionalModel, n_sites: int, temperature: float = 1.0) -> Sparse:
     """Sparse transition matrix of the Glauber chain, float64[V**n, V**n] (paper §3)."""
-    size, n_tokens = model.n_tokens**n_sites, model.n_tokens
+    n_sites, n_tokens = check_count(n_sites, "n_sites", least=1), model.n_tokens
+    size = n_tokens**n_sites
     states = all_states(n_tokens, n_sites)
     total = sp.csr_matrix((size, size))
     for i, law in enumerate(conditional_laws(model, n_sites, temperature)):

@@ -88,18 +88,19 @@ def replacement_tokens(
     ndarray, int64[C, n, R]
     """
     contexts, rng = check_contexts(contexts, model.n_tokens), np.random.default_rng([check_seed(seed), 3])
-    n_replacements = check_count(n_replacements, "n_replacements", least=1)
+    n_replacements = _check_replacements(n_replacements, "n_replacements", model)
     at_sites = [_replacements(model, contexts, i, n_replacements, rng) for i in range(contexts.shape[1])]
     return np.stack(at_sites, axis=1)
+
+
+def _check_replacements(number, name, model):
+    """How many tokens to try: half of them are the best but for the present one, so that there must be as many."""
+    return check_count(number, name, least=1, most=2 * model.n_tokens - 1 if model.n_tokens > 1 else 0)
 
 
 def _replacements(model, contexts, site, n_replacements, rng):
     """Tokens int64[C, R] for one site: half the best predictions, half random, never the present one."""
     own = contexts[:, site]
-    if n_replacements // 2 >= model.n_tokens:
-        raise ValueError(
-            f"half of {n_replacements} replacements, the best, are more than |V| - 1 = {model.n_tokens - 1}"
-        )
     scores = model.scores(contexts, np.full(len(contexts), site)).clone()
     scores[torch.arange(len(own)), torch.as_tensor(own)] = -torch.inf
     best = scores.topk(n_replacements // 2, dim=1).indices.cpu().numpy()
@@ -298,12 +299,11 @@ def search_influence(
     Raises
     ------
     ValueError
-        For contexts that are no tokens of the model, a `site` that they lack, `rounds` or `candidates` below one, more
-        candidates than there are tokens for, or a temperature that is not positive and finite.
+        For contexts, a `site`, `rounds`, `candidates` or a temperature that are none.
     """
     contexts = check_contexts(contexts, model.n_tokens)
     site = check_count(site, "site", most=contexts.shape[1] - 1)
-    rounds, candidates = check_count(rounds, "rounds", least=1), check_count(candidates, "candidates", least=1)
+    rounds, candidates = check_count(rounds, "rounds", least=1), _check_replacements(candidates, "candidates", model)
     rng = np.random.default_rng([check_seed(seed), site])
     temperature, stalled_for = float(check_temperature(temperature)), 0
     best, here, values = (-np.inf,), None, []  # pairs as (value, x, y): the largest found, and where the climb is

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from glauber_lib.checks import check_count, check_indices, check_question, check_state, check_states
+from glauber_lib.checks import check_count, check_indices, check_question, check_state
 
 LISTED = 2**16  # most states that are listed to sum hidden sites out of one conditional
 
@@ -309,9 +309,9 @@ class RestrictedModel:
 
     def fill(self, states: npt.ArrayLike) -> np.ndarray:
         """States int[B, n] of the small system as states int[B, m] of the language model."""
-        states = check_states(np.asarray(states), self.n_tokens)
-        if states.shape[1] != self.n_sites:
-            raise ValueError(f"states must have {self.n_sites} sites, got {states.shape[1]}")
+        states = check_indices(states, self.n_tokens, "tokens of states")
+        if states.ndim != 2 or states.shape[1] != self.n_sites:
+            raise ValueError(f"states must have shape (B, {self.n_sites}), got {states.shape}")
         full = np.tile(self.template, (len(states), 1))
         full[:, self.sites] = self.tokens[states]
         return full
