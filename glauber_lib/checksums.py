@@ -66,8 +66,8 @@ def _plain(value):
         return value.item()
     if isinstance(value, Path):
         return str(value)
-    if hasattr(value, "cache_key"):
-        return [type(value).__qualname__, value.cache_key]
+    if (key := getattr(value, "cache_key", None)) is not None:
+        return [type(value).__qualname__, key]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [type(value).__qualname__, {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}]
     raise TypeError(f"no digest of a {type(value).__qualname__}")

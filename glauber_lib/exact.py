@@ -229,7 +229,7 @@ def influence(model: ConditionalModel, n_sites: int, temperature: float = 1.0) -
     out = np.zeros((n_sites, n_sites))
     for i, law in enumerate(conditional_laws(model, n_sites, temperature)):
         for j in set(range(n_sites)) - {i}:
-            out[i, j] = 0.5 * np.abs(_pairs(law, model.n_tokens, j)).sum(1).max()
+            out[i, j] = 0.5 * np.abs(_pairs(law, model.n_tokens, j)).sum(1).max(initial=0.0)
     return out
 
 
@@ -240,7 +240,7 @@ def oscillation(model: ConditionalModel, n_sites: int) -> np.ndarray:
     for i in range(n_sites):
         scores = model.scores(states, np.full(len(states), i)).double().cpu().numpy()
         for j in set(range(n_sites)) - {i}:
-            out[i, j] = np.ptp(_pairs(scores, model.n_tokens, j), axis=1).max()
+            out[i, j] = np.ptp(_pairs(scores, model.n_tokens, j), axis=1).max(initial=0.0)
     return out
 
 
@@ -312,7 +312,14 @@ def solve_system(model: ConditionalModel, n_sites: int, temperatures: ArrayLike)
         with the state as basin that is left least often and has at most half the mass, nan where that state has no
         margin; ``relaxation_time``, one over the spectral gap; ``circulation`` (`reversibility_defect`); the
         `compare_laws` of the stationary law (p) and the normalised pseudo-likelihood (q).
+
+    Raises
+    ------
+    ValueError
+        For a model of one token, of which no state is left.
     """
+    if model.n_tokens < 2:
+        raise ValueError("a system needs two tokens, got a model of one")
     return pd.DataFrame([_solve(model, n_sites, float(t)) for t in check_temperatures(temperatures)])
 
 

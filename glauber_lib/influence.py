@@ -95,7 +95,9 @@ def replacement_tokens(
 
 def _check_replacements(number, name, model):
     """How many tokens to try: half of them are the best but for the present one, so that there must be as many."""
-    return check_count(number, name, least=1, most=2 * model.n_tokens - 1 if model.n_tokens > 1 else 0)
+    if model.n_tokens < 2:
+        raise ValueError("a replacement needs two tokens, got a model of one")
+    return check_count(number, name, least=1, most=2 * model.n_tokens - 1)
 
 
 def _replacements(model, contexts, site, n_replacements, rng):
@@ -246,11 +248,11 @@ def column_influence(
     x, y = check_contexts(x, model.n_tokens), check_contexts(y, model.n_tokens)
     if x.shape != y.shape:
         raise ValueError(f"x and y must have one shape, got {x.shape} and {y.shape}")
-    (size, n), site = x.shape, check_count(site, "site", most=x.shape[1] - 1)
-    temperature = float(check_temperature(temperature))
+    (size, n), temperature = x.shape, float(check_temperature(temperature))
+    site = check_count(site, "site", most=n - 1)
     others = np.delete(np.arange(n), site)
     scores = model.scores(np.repeat(np.concatenate([x, y]), n - 1, axis=0), np.tile(others, 2 * size))
-    law = torch.softmax(scores.double() / temperature, dim=-1).view(2, size, n - 1, -1)
+    law = torch.softmax(scores.double() / temperature, dim=-1).view(2, size, n - 1, model.n_tokens)
     return (0.5 * (law[0] - law[1]).abs().sum((1, 2))).cpu().numpy()
 
 
@@ -301,10 +303,12 @@ def search_influence(
     ValueError
         For contexts, a `site`, `rounds`, `candidates` or a temperature that are none.
     """
-    contexts = check_contexts(contexts, model.n_tokens)
-    site = check_count(site, "site", most=contexts.shape[1] - 1)
-    rounds, candidates = check_count(rounds, "rounds", least=1), _check_replacements(candidates, "candidates", model)
-    rng = np.random.default_rng([check_seed(seed), site])
+    contexts, rounds = check_contexts(contexts, model.n_tokens), check_count(rounds, "rounds", least=1)
+    site, n = check_count(site, "site", most=contexts.shape[1] - 1), contexts.shape[1]
+    candidates, rng = (
+        _check_replacements(candidates, "candidates", model),
+        np.random.default_rng([check_seed(seed), site]),
+    )
     temperature, stalled_for = float(check_temperature(temperature)), 0
     best, here, values = (-np.inf,), None, []  # pairs as (value, x, y): the largest found, and where the climb is
     for _ in tqdm(range(rounds), desc=progress, disable=progress is None, leave=False):
@@ -313,7 +317,7 @@ def search_influence(
             at, tokens = site, _replacements(model, x, site, 2, rng)[np.arange(candidates), np.arange(candidates) % 2]
             y = x.copy()
         else:
-            at = int(rng.integers(contexts.shape[1]))
+            at = int(rng.integers(n))
             tokens = _replacements(model, here[2][None], at, candidates, rng)[0]
             x, y = (np.tile(state, (candidates, 1)) for state in here[1:])
         y[:, at] = tokens
@@ -328,7 +332,7 @@ def search_influence(
             stalled_for += 1
         best = max(best, found, key=lambda pair: pair[0])
         values.append(best[0])
-        if stalled_for == 2 * contexts.shape[1]:
+        if stalled_for == 2 * n:
             here, stalled_for = None, 0
     return np.array(values), *best[1:]
 

@@ -104,7 +104,7 @@ class Embedder:
         ValueError for a text of which the model would read the beginning alone.
         """
         distinct = list(dict.fromkeys(texts))
-        prompt = self.model.prompts.get(self.model.default_prompt_name or "", "")
+        prompt = self.model.prompts.get(self.model.default_prompt_name or "") or ""
         _refuse_cut(distinct, self.model.tokenizer, self.model.max_seq_length, f"embedder {self.name!r}", prompt=prompt)
         index = {text: k for k, text in enumerate(distinct)}
         vectors = self.model.encode(distinct, batch_size=64, normalize_embeddings=True, show_progress_bar=False)

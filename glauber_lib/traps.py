@@ -1,7 +1,7 @@
 r"""Traps: where a chain hardly moves, and what holds it there (paper App. A.1, C)."""
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,7 +122,9 @@ def inside_runs(runs: Iterable[Span], steps: ArrayLike) -> np.ndarray:
     return inside
 
 
-def template_families(states: ArrayLike, *, threshold: float = 0.5) -> tuple[np.ndarray, list[np.ndarray]]:
+def template_families(
+    states: np.ndarray | Sequence[ArrayLike], *, threshold: float = 0.5
+) -> tuple[np.ndarray, list[np.ndarray]]:
     """Families of states that share a template: average linkage on the share of sites that differ.
 
     A site that one of two states lacks differs; one that both lack does not count.

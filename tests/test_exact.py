@@ -148,6 +148,13 @@ def test_a_basin_without_a_way_out_in_float64_is_said_so():
     np.testing.assert_allclose(exact.escape_times(matrix, [1]), [4.0])
 
 
+def test_a_model_of_one_token_has_no_influence_and_no_system_to_solve():
+    model = TabularModel(np.zeros((2, 1, 1)))
+    assert not exact.influence(model, 2).any() and not exact.oscillation(model, 2).any()
+    with pytest.raises(ValueError, match="a system needs two tokens"):
+        exact.solve_system(model, 2, [1.0])
+
+
 @pytest.mark.parametrize("basin", [[-1], [8], [0, 0], [], [0.0], [[0, 1]]])
 def test_state_codes_of_no_state_are_refused(basin):
     matrix = exact.transition_matrix(random_table(3, 2), 3)

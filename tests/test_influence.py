@@ -268,3 +268,11 @@ def test_another_model_does_not_go_on_from_a_checkpoint_of_influences(tmp_path):
     measure_influence(random_table(3, 3), contexts, new, [1.0], checkpoint=file)
     with pytest.raises(ValueError, match="was made by the model"):
         measure_influence(random_table(3, 3, seed=1), contexts, new, [1.0], checkpoint=file)
+
+
+def test_one_site_has_no_influence_and_one_token_no_replacement():
+    value, x, y = search_influence(TabularModel([[0.0, 1.0, 2.0]]), [[1]], 0, rounds=3, candidates=2)
+    assert value.tolist() == [0, 0, 0] and x != y
+    for ask in (lambda m: replacement_tokens(m, [[0, 0]], 2), lambda m: search_influence(m, [[0, 0]], 0, rounds=2)):
+        with pytest.raises(ValueError, match="a replacement needs two tokens"):
+            ask(TabularModel(np.zeros((2, 1, 1))))
