@@ -70,6 +70,13 @@ def check_indices(values: npt.ArrayLike, size: int, name: str) -> np.ndarray:
     return array.astype(np.int64)
 
 
+def check_replacements(number: Any, name: str, n_tokens: int) -> int:
+    """How many tokens to try in place of a site's own: half are the best others, and so many there must be."""
+    if n_tokens < 2:
+        raise ValueError("a replacement needs two tokens, got a model of one")
+    return check_count(number, name, least=1, most=2 * n_tokens - 1)
+
+
 def _span(least, most):
     return f">= {least}" if most is None else f"in {least}..{most}"
 

@@ -14,6 +14,7 @@ from glauber_lib.checks import (
     check_contexts,
     check_count,
     check_indices,
+    check_replacements,
     check_seed,
     check_temperature,
     check_temperatures,
@@ -88,16 +89,9 @@ def replacement_tokens(
     ndarray, int64[C, n, R]
     """
     contexts, rng = check_contexts(contexts, model.n_tokens), np.random.default_rng([check_seed(seed), 3])
-    n_replacements = _check_replacements(n_replacements, "n_replacements", model)
+    n_replacements = check_replacements(n_replacements, "n_replacements", model.n_tokens)
     at_sites = [_replacements(model, contexts, i, n_replacements, rng) for i in range(contexts.shape[1])]
     return np.stack(at_sites, axis=1)
-
-
-def _check_replacements(number, name, model):
-    """How many tokens to try: half of them are the best but for the present one, so that there must be as many."""
-    if model.n_tokens < 2:
-        raise ValueError("a replacement needs two tokens, got a model of one")
-    return check_count(number, name, least=1, most=2 * model.n_tokens - 1)
 
 
 def _replacements(model, contexts, site, n_replacements, rng):
@@ -306,7 +300,7 @@ def search_influence(
     contexts, rounds = check_contexts(contexts, model.n_tokens), check_count(rounds, "rounds", least=1)
     site, n = check_count(site, "site", most=contexts.shape[1] - 1), contexts.shape[1]
     candidates, rng = (
-        _check_replacements(candidates, "candidates", model),
+        check_replacements(candidates, "candidates", model.n_tokens),
         np.random.default_rng([check_seed(seed), site]),
     )
     temperature, stalled_for = float(check_temperature(temperature)), 0
