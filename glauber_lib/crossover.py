@@ -11,6 +11,7 @@ from scipy.special import ndtr
 from sklearn.linear_model import LogisticRegression
 
 from glauber_lib import exact
+from glauber_lib.checks import check_count, check_seed, check_temperatures
 from glauber_lib.couplings import Coalescence, coalesce
 from glauber_lib.influence import contraction_bound
 from glauber_lib.models import TabularModel
@@ -95,7 +96,8 @@ def compare_growth(
         AIC less that of the best other law, with its bootstrap interval ``excess_low, excess_high``.
     """
     lengths, low, high = (np.asarray(v, float) for v in (n, low, high))
-    resamples = _resamples(lengths, groups, n_resamples, np.random.default_rng(seed))
+    n_resamples = check_count(n_resamples, "n_resamples", least=1)
+    resamples = _resamples(lengths, groups, n_resamples, np.random.default_rng(check_seed(seed)))
     rows, drawn = {}, {}
     for law, function in GROWTH.items():
         scale = function(lengths)
@@ -187,7 +189,7 @@ def coalescence_beside_mixing(
         budget.
     """
     rows, n = [], np.shape(x)[1]
-    for temperature in np.asarray(temperatures, float):
+    for temperature in check_temperatures(temperatures):
         alpha = exact.influence(table, n, temperature).sum(0).max()
         run = coalesce(table, x, y, n_steps=n_steps, temperature=temperature, seed=seed)
         met = pair_times({n: run})
@@ -264,7 +266,7 @@ def transition_temperatures(frame: pd.DataFrame, *, n_resamples: int = 200, seed
     -------
     dict of int to Transition
     """
-    rng = np.random.default_rng(seed)
+    rng, n_resamples = np.random.default_rng(check_seed(seed)), check_count(n_resamples, "n_resamples", least=1)
     pairs = np.sort(frame.pair.unique())
     resamples = [rng.choice(pairs, len(pairs)) for _ in range(n_resamples)]
     out = {}

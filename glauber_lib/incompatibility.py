@@ -22,7 +22,8 @@ import torch
 from numpy.typing import ArrayLike
 
 from glauber_lib.answers import ask, check_scores, name_of
-from glauber_lib.draws import check_temperature, inverse_cdf, weights
+from glauber_lib.checks import check_contexts, check_count, check_indices, check_seed, check_temperature
+from glauber_lib.draws import inverse_cdf, weights
 from glauber_lib.models import ConditionalModel
 
 
@@ -95,14 +96,18 @@ def sample_rectangles(
     Raises
     ------
     ValueError
-        If the states have one site, `temperature` is not positive, the scores are none that `answers.ask` accepts, or a
-        site has no token but the present one that is not banned.
+        If the states have one site, or the model one token, if `temperature` is not positive, for `n_rectangles` or
+        `top` below one, if the scores are none that `answers.ask` accepts, or a site has no token but the present one
+        that is not banned.
     """
-    states = np.asarray(states)
-    if states.shape[1] < 2:
-        raise ValueError(f"a rectangle needs two sites, got states of {states.shape[1]}")
+    states, n_rectangles = check_contexts(states, model.n_tokens), check_count(n_rectangles, "n_rectangles", least=1)
+    top = check_count(top, "top", least=1)
+    if states.shape[1] < 2 or model.n_tokens < 2:
+        raise ValueError(
+            f"a rectangle needs two sites and two tokens, got states of {states.shape[1]} and |V| = {model.n_tokens}"
+        )
     temperature = None if temperature is None else float(check_temperature(temperature))
-    rng = np.random.default_rng([seed, 1])
+    rng = np.random.default_rng([check_seed(seed), 1])
     passage = rng.integers(len(states), size=n_rectangles)
     chosen = states[passage]
     i = rng.integers(states.shape[1], size=n_rectangles)
@@ -161,9 +166,11 @@ def measure_rectangles(model: ConditionalModel, rectangles: Rectangles, *, tempe
     Raises
     ------
     ValueError
-        For scores that `answers.ask` refuses, or a rectangle with a token that the model bans.
+        For rectangles of tokens that the model lacks, of sites that the states lack, or of one site, for scores that
+        `answers.ask` refuses, or a rectangle with a token that the model bans.
     """
     temperature = float(check_temperature(temperature))
+    _check_rectangles(rectangles, model.n_tokens)
     rows = np.arange(len(rectangles))
     a, c = rectangles.states[rows, rectangles.i], rectangles.states[rows, rectangles.j]
 
@@ -196,6 +203,15 @@ def measure_rectangles(model: ConditionalModel, rectangles: Rectangles, *, tempe
             "influence": (tv_i + tv_j) / 2,
         }
     )  # fmt: skip
+
+
+def _check_rectangles(rectangles, n_tokens):
+    """Refuse rectangles that a model cannot be asked about."""
+    size, n = check_contexts(rectangles.states, n_tokens).shape
+    sites = [check_indices(getattr(rectangles, name), n, f"sites {name}") for name in "ij"]
+    tokens = [check_indices(getattr(rectangles, name), n_tokens, f"tokens {name}") for name in "bd"]
+    if any(values.shape != (size,) for values in sites + tokens) or (sites[0] == sites[1]).any():
+        raise ValueError(f"each of {size} rectangles needs two different sites i, j and a token b, d at each")
 
 
 def noise_floor(model: Any, rectangles: Rectangles) -> float:

@@ -4,6 +4,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from glauber_lib.checks import check_count, check_indices, check_seed
+
+
+def _resampling(seed, n_resamples):
+    """The generator of a seed, and the number of resamples."""
+    return np.random.default_rng(check_seed(seed)), check_count(n_resamples, "n_resamples", least=1)
+
 
 def holm(p: ArrayLike) -> np.ndarray:
     """p-values float[K] corrected for the number of them (Holm, 1979), in their order."""
@@ -34,8 +41,9 @@ def label_rises(gain: ArrayLike, own: ArrayLike, *, n_resamples: int = 10_000, s
         Per label: ``rise`` (mean over the chains it was not the seed of), ``excess`` (the statistic), ``p`` (one-sided,
         never zero) and ``p_holm`` (corrected for the number of labels).
     """
-    gain, own, rng = np.asarray(gain, float), np.asarray(own), np.random.default_rng(seed)
+    gain, rng, n_resamples = np.asarray(gain, float), *_resampling(seed, n_resamples)
     n_labels, rows = gain.shape[1], []
+    own = check_indices(own, n_labels, "own")
     for label in range(n_labels):
         mine = gain[own != label]
         others = np.ones_like(mine, bool)
@@ -79,7 +87,7 @@ def group_difference(
     p : float
         Share of random assignments to groups of the same sizes that give as much; never zero.
     """
-    values, rng = np.asarray(values, float), np.random.default_rng(seed)
+    values, rng, n_resamples = np.asarray(values, float), *_resampling(seed, n_resamples)
     block = np.zeros(len(values), int) if blocks is None else np.unique(np.asarray(blocks), return_inverse=True)[1]
     places = [np.flatnonzero(block == k) for k in range(block.max() + 1)]
     centered = np.empty_like(values)

@@ -76,6 +76,16 @@ def trajectory(axis: Axes, points: np.ndarray, *, title: str | None = None) -> N
         axis.set_title(title)
 
 
+def name_components(axis: Axes, shares: ArrayLike) -> None:
+    """Label both axes with the components of a plane and their shares float[2] of the variance.
+
+    The shares are nan where there is no variance: all points are one.
+    """
+    first, second = np.asarray(shares, float)
+    told = "no variance: all points are one" if np.isnan(first) else f"{first:.0%} of variance"
+    axis.set(xlabel=f"PC 1 ({told})", ylabel="PC 2" if np.isnan(second) else f"PC 2 ({second:.0%})")
+
+
 def matrix(
     axis: Axes, values: np.ndarray, labels: Sequence, *, title: str | None = None, vmax: float = 1.0
 ) -> AxesImage:

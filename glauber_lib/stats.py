@@ -13,6 +13,8 @@ import pandas as pd
 import scipy.stats
 from numpy.typing import ArrayLike
 
+from glauber_lib.checks import check_count, check_seed
+
 KINDS = ("estimate", "exact", "lower bound", "upper bound", "censored")
 SIDES = ("above", "below", "inside", "outside", "test", "measured")
 VERDICTS = ("holds", "does not hold", "undecided", "measured", "not measurable here")
@@ -211,6 +213,7 @@ def bootstrap_interval(
     ValueError
         If `groups` does not hold one label for each row.
     """
+    seed, n_resamples = check_seed(seed), check_count(n_resamples, "n_resamples", least=1)
     columns = [np.asarray(sample, dtype=float) for sample in samples]
     if len(columns[0]) < 2 or all(np.ptp(column) == 0 for column in columns):
         value = float(statistic(*columns))
@@ -248,17 +251,20 @@ def percentile_interval(draws: ArrayLike) -> Interval:
 
 def share_estimate(successes: int, n: int, *, unit: str) -> Estimate:
     """The share of `n` units that are successes, with its `wilson_interval`."""
-    return Estimate(successes / n, wilson_interval(successes, n), n, unit)
+    interval = wilson_interval(successes, n)
+    return Estimate(successes / n, interval, n, unit)
 
 
 def wilson_interval(successes: int, n: int) -> Interval:
     """95% interval of a share (Wilson, 1927): the shares that a score test does not reject."""
-    low, high = scipy.stats.binomtest(int(successes), int(n)).proportion_ci(method="wilson")
+    n = check_count(n, "n", least=1)
+    low, high = scipy.stats.binomtest(check_count(successes, "successes", most=n), n).proportion_ci(method="wilson")
     return float(low), float(high)
 
 
 def poisson_interval(events: int) -> Interval:
     """Exact 95% interval of a Poisson mean, given one number of events (Garwood, 1936)."""
+    events = check_count(events, "events")
     low = scipy.stats.chi2.ppf(0.025, 2 * events) / 2 if events else 0.0
     return float(low), float(scipy.stats.chi2.ppf(0.975, 2 * events + 2) / 2)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from glauber_lib.checks import check_count, check_indices
 from glauber_lib.readings import TextScorer
 from glauber_lib.stats import Estimate, Interval, percentile_interval, true_runs
 from glauber_lib.survival import median_survival
@@ -37,12 +38,22 @@ def choose_seeds(
         With a column ``topic``, topic by topic.
     others : DataFrame
         The passages that seed no chain.
+
+    Raises
+    ------
+    ValueError
+        If there are too few passages.
     """
+    per_topic = check_count(per_topic, "per_topic", least=1)
     if "topic" in passages:
+        if few := {t: n for t in topics if (n := int((passages.topic == t).sum())) < per_topic}:
+            raise ValueError(f"need {per_topic} passages of every topic, got {few}")
         seeds = pd.concat(
             [passages.loc[passages.topic == topic].head(per_topic) for topic in topics], ignore_index=True
         )
         return seeds, passages.loc[~passages.id.isin(seeds.id)]
+    if len(passages) < per_topic * len(topics):
+        raise ValueError(f"need {per_topic} passages for each of {len(topics)} topics, got {len(passages)}")
     score, free, chosen = scorer.score(list(passages.text)), np.ones(len(passages), bool), []
     for topic in topics:
         order = np.argsort(-np.where(free, score[:, scorer.labels.index(topic)], -np.inf), kind="stable")[:per_topic]
@@ -52,11 +63,23 @@ def choose_seeds(
 
 
 def transition_counts(paths: ArrayLike, n_labels: int) -> np.ndarray:
-    """Transitions int64[L, L] from one record to the next in label paths int[C, K], all chains together."""
-    paths = np.asarray(paths)
+    """Transitions int64[L, L] from one record to the next in label paths int[C, K], all chains together.
+
+    ValueError for labels outside 0 .. L - 1.
+    """
+    paths = _check_paths(paths, n_labels)
     return np.bincount(
         (paths[:, :-1] * n_labels + paths[:, 1:]).ravel(), minlength=n_labels**2
     ).reshape(n_labels, n_labels)  # fmt: skip
+
+
+def _check_paths(paths, n_labels=None):
+    """Label paths as int64[C, K] with labels in 0 .. n_labels - 1."""
+    array = np.asarray(paths)
+    most = np.iinfo(np.int64).max if n_labels is None else check_count(n_labels, "n_labels", least=1)
+    if array.ndim != 2 or not array.size:
+        raise ValueError(f"paths must have shape (chains, records), got {array.shape}")
+    return check_indices(array, most, "labels of paths")
 
 
 def entropy_production(counts: ArrayLike) -> float:
@@ -76,7 +99,7 @@ def reversible_paths(paths: ArrayLike, n_labels: int, rng: np.random.Generator) 
 
     The simulated paths start where `paths` start and are as long.
     """
-    paths = np.asarray(paths)
+    paths = _check_paths(paths, n_labels)
     counts = transition_counts(paths, n_labels)
     flow = counts + counts.T + 1e-9
     cumulated = (flow / flow.sum(1, keepdims=True)).cumsum(1)
@@ -130,7 +153,7 @@ def measure_entropy_production(
     paths: ArrayLike, n_labels: int, rng: np.random.Generator, *, n_resamples: int = 500
 ) -> EntropyProduction:
     """Entropy production of label paths int[C, K], its interval over paths, and that of chains in detailed balance."""
-    paths = np.asarray(paths)
+    paths, n_resamples = _check_paths(paths, n_labels), check_count(n_resamples, "n_resamples", least=1)
     produced = lambda of: entropy_production(transition_counts(of, n_labels))  # noqa: E731
     measured = produced(paths)
     drawn = [produced(paths[rng.integers(len(paths), size=len(paths))]) for _ in range(n_resamples)]
@@ -151,7 +174,7 @@ def dwell_times(paths: ArrayLike, label: int) -> tuple[np.ndarray, np.ndarray]:
         Whether the end was seen; the others are censored.
     """
     length, ended = [], []
-    for path in np.asarray(paths):
+    for path in _check_paths(paths):
         for first, last in true_runs(path == label):
             if last < len(path) or last - first > 1:
                 length.append(min(last, len(path) - 1) - first)
@@ -171,7 +194,7 @@ def recurrence_times(paths: ArrayLike, label: int) -> tuple[np.ndarray, np.ndarr
         Whether the label came back; the others are censored.
     """
     length, back = [], []
-    for path in np.asarray(paths):
+    for path in _check_paths(paths):
         at = np.flatnonzero(path == label)
         for k, place in enumerate(at):
             following = at[k + 1] if k + 1 < len(at) else len(path)
@@ -192,7 +215,7 @@ def describe_labels(paths: ArrayLike, labels: Sequence[str]) -> pd.DataFrame:
         ``dwell`` and how many were ``cut_off`` by the end; of `recurrence_times` the median ``recurrence`` and how many
         absences were ``never_back``. Medians are in records; nan if more than half of the times are censored.
     """
-    paths, rows = np.asarray(paths), []
+    paths, rows = _check_paths(paths, len(labels)), []
     for k, label in enumerate(labels):
         (dwell, ended), (away, back) = dwell_times(paths, k), recurrence_times(paths, k)
         rows.append(

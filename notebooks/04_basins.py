@@ -412,12 +412,6 @@ vectors = run.cached(
 pca = PCA(2, random_state=run.seed).fit(vectors.reshape(-1, vectors.shape[-1]))
 
 
-def name_components(axis, plane):
-    """Label the axes with the components of a plane and their shares of the variance."""
-    share = plane.explained_variance_ratio_
-    axis.set(xlabel=f"PC 1 ({share[0]:.0%} of variance)", ylabel=f"PC 2 ({share[1]:.0%})")
-
-
 def panel_trajectory(axis):
     """The first chain, four of its states numbered; their texts."""
     plotting.trajectory(axis, pca.transform(vectors[:, 0]))
@@ -436,7 +430,7 @@ def panel_trajectory(axis):
 # %%
 figure, axis = plt.subplots(figsize=(6.2, 4.8))
 told = panel_trajectory(axis)
-name_components(axis, pca)
+plotting.name_components(axis, pca.explained_variance_ratio_)
 axis.set_title(
     f"One chain from a {run['topics'][0]} passage, τ = {run['temperature']:g}, every {run['trajectory_every']} steps"
 )
@@ -447,7 +441,7 @@ run.save_figure(figure, "fig1-trajectory")
 figure, axes = plt.subplots(1, len(run["topics"]), figsize=(3.1 * len(run["topics"]), 3.3), sharex=True, sharey=True)
 for k, (axis, topic) in enumerate(zip(axes, run["topics"], strict=True)):
     plotting.trajectory(axis, pca.transform(vectors[:, k]), title=topic)
-    name_components(axis, pca)
+    plotting.name_components(axis, pca.explained_variance_ratio_)
     axis.label_outer()
 figure.suptitle(f"Trajectories of one chain per seed topic; square: start, diamond: step {run['steps']}", fontsize=11)
 run.save_figure(figure, "fig4-trajectories")
@@ -538,7 +532,7 @@ def panel_traps(axis):
 # %%
 figure, axis = plt.subplots(figsize=(6.2, 4.8))
 panel_traps(axis)
-name_components(axis, cold_pca)
+plotting.name_components(axis, cold_pca.explained_variance_ratio_)
 axis.set_title(f"Cold chains and their traps, τ = {run['trap_temperature']:g}")
 run.save_figure(figure, "basins-views")
 

@@ -300,3 +300,13 @@ def test_marked_texts_put_both_sites_in_brackets(tiny):
         plain, marked = model.texts(rectangles.corner(d=True)), marked_texts(model, rectangles, d=True)
         squeezed = [["".join(c for c in text if c not in "[]# ") for text in texts] for texts in (plain, marked)]
         assert squeezed[0] == squeezed[1]
+
+
+def test_rectangles_that_are_none_are_refused():
+    model, good = random_table(3, 3), {"states": np.zeros((1, 3), int), "passage": [0]}
+    good |= {"i": [0], "j": [1], "b": [1], "d": [1]}
+    good = {name: np.asarray(values) for name, values in good.items()}
+    measure_rectangles(model, Rectangles(**good))
+    for change in ({"i": [-1]}, {"j": [3]}, {"b": [-1]}, {"d": [3]}, {"j": [0]}, {"i": [0, 1]}):
+        with pytest.raises(ValueError, match=r"must be integers in|two different sites"):
+            measure_rectangles(model, Rectangles(**{**good, **{k: np.array(v) for k, v in change.items()}}))

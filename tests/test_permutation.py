@@ -106,3 +106,15 @@ def test_blocks_take_out_what_the_starts_share():
 @pytest.mark.parametrize("p", [[0.3], [0.01, 0.04, 0.03, 0.005], [0.2, 0.2, 0.2, 0.9, 0.01], [1 / 3, 1e-4, 1.0, 1e-4]])
 def test_holm_s_correction_is_that_of_statsmodels(p):
     np.testing.assert_array_equal(holm(p), multipletests(p, method="holm")[1])
+
+
+def test_a_seed_s_label_that_is_none_and_no_resamples_are_refused():
+    gain = np.zeros((4, 3))
+    for own in ([0, 1, 2, -1], [0, 1, 2, 3]):
+        with pytest.raises(ValueError, match=r"own must be integers in 0\.\.2"):
+            label_rises(gain, own)
+    for options in ({"n_resamples": 0}, {"n_resamples": 1.5}, {"seed": 0.5}, {"seed": None}):
+        with pytest.raises(ValueError, match="must be a whole number"):
+            label_rises(gain, [0, 1, 2, 0], **options)
+        with pytest.raises(ValueError, match="must be a whole number"):
+            group_difference(gain, [0, 1, 0, 1], **options)

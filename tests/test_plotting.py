@@ -10,7 +10,14 @@ import pytest
 from conftest import corpus
 
 from glauber_lib.chains import run_chains
-from glauber_lib.plotting import interval_band, interval_bars, moves_as_html, plain_ticks, value_ticks
+from glauber_lib.plotting import (
+    interval_band,
+    interval_bars,
+    moves_as_html,
+    name_components,
+    plain_ticks,
+    value_ticks,
+)
 from glauber_lib.readings import moves_in_words
 
 
@@ -100,3 +107,11 @@ def test_ticks_are_plain_numbers_and_no_others():
     labels = lambda side: [text.get_text() for text in side.get_ticklabels(which="both") if text.get_text()]  # noqa: E731
     assert labels(axis.xaxis) == ["0.25", "0.5", "20"] and labels(axis.yaxis) == ["10", "30", "100"]
     plt.close(figure)
+
+
+def test_components_of_points_that_are_all_one_have_no_variance():
+    axis = plt.figure().subplots()
+    name_components(axis, [0.5, 0.25])
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("PC 1 (50% of variance)", "PC 2 (25%)")
+    name_components(axis, [np.nan, np.nan])
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("PC 1 (no variance: all points are one)", "PC 2")

@@ -17,10 +17,12 @@ from glauber_lib.stats import (
     convergence,
     mean_band,
     percentile_interval,
+    poisson_interval,
     rank_correlation,
     share_estimate,
     true_runs,
     verdict,
+    wilson_interval,
 )
 
 # Verdicts ------------------------------------------------------------------------------------------------------------
@@ -311,3 +313,12 @@ def test_chains_that_stand_still_converge_nowhere():
 def test_draws_of_wrong_shape_are_refused(shape):
     with pytest.raises(ValueError, match="at least 2 chains of 4 draws"):
         convergence(np.random.default_rng(0).normal(size=shape))
+
+
+def test_counts_that_are_none_are_refused():
+    for make in (lambda: wilson_interval(2.7, 10), lambda: wilson_interval(11, 10), lambda: wilson_interval(0, 0),
+                 lambda: poisson_interval(2.5), lambda: poisson_interval(-1), lambda: poisson_interval(np.nan),
+                 lambda: share_estimate(0, 0, unit="pairs"), lambda: bootstrap_interval([1, 2], n_resamples=0),
+                 lambda: bootstrap_interval([1, 2], seed=None)):  # fmt: skip
+        with pytest.raises(ValueError, match="must be a whole number"):
+            make()

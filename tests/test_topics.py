@@ -1,6 +1,7 @@
 """Topics along a chain as a Markov chain: counts by hand, laws in closed form."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import fit
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from glauber_lib.topics import (
     EntropyProduction,
+    choose_seeds,
     describe_labels,
     dwell_times,
     entropy_production,
@@ -173,3 +175,20 @@ def test_labels_are_described_by_hand():
     np.testing.assert_array_equal(table.dwell, [1, 2, 2, np.nan])
     np.testing.assert_array_equal(table.recurrence, [5, 2, np.nan, np.nan])
     assert table.cut_off.tolist() == [0, 0, 0, 0] and table.never_back.tolist() == [1, 0, 1, 0]
+
+
+def test_labels_outside_the_list_are_refused():
+    for paths in ([[0, 2, 1]], [[0, -1, 1]], [[0.0, 1.0]], [0, 1], []):
+        for read in (lambda p: transition_counts(p, 2), lambda p: describe_labels(p, "ab"),
+                     lambda p: reversible_paths(p, 2, np.random.default_rng(0))):  # fmt: skip
+            with pytest.raises(ValueError, match=r"labels of paths must be integers in 0\.\.1|shape \(chains, records"):
+                read(paths)
+
+
+@pytest.mark.parametrize("per_topic", [-1, 0, 1.5, 3])
+def test_seeds_that_are_not_there_are_refused(per_topic):
+    passages = pd.DataFrame({"id": range(4), "text": "x", "topic": [*"aabb"]})
+    with pytest.raises(ValueError, match=r"per_topic must be a whole number|need 3 passages"):
+        choose_seeds(passages, ["a", "b"], per_topic, None)
+    with pytest.raises(ValueError, match=r"per_topic must be a whole number|need 3 passages"):
+        choose_seeds(passages.drop(columns="topic"), ["a", "b"], per_topic, None)
