@@ -180,8 +180,7 @@ def _fit_log_normal(low, high, start=None):
         mass = ndtr(z(high)) - ndtr(z(low))
         return -np.log(np.maximum(mass, 1e-300)).sum()
 
-    guess = start is None or not np.isfinite(start).all()
-    first = [middle.mean(), np.log(middle.std() + 0.1)] if guess else [start[0], np.log(start[1])]
+    first = [middle.mean(), np.log(middle.std() + 0.1)] if start is None else [start[0], np.log(start[1])]
     fit = minimize(loss, first, method="Nelder-Mead")
     return (fit.x[0], np.exp(fit.x[1])), 2 * fit.fun + 4
 

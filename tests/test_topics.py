@@ -201,10 +201,8 @@ def test_one_path_tells_no_interval():
 
 
 class Judge:
-    labels = ["a", "b"]
-
     def __init__(self, scores):
-        self.scores = np.array(scores)
+        self.labels, self.scores = ["a", "b"], np.array(scores)
 
     def score(self, texts):
         return self.scores[: len(texts)]
@@ -212,7 +210,7 @@ class Judge:
 
 def test_seeds_that_are_too_few_are_refused_and_no_passage_seeds_two_topics():
     passages = pd.DataFrame({"id": range(4), "text": list("wxyz"), "topic": ["a", "a", "a", "b"]})
-    with pytest.raises(ValueError, match="takes 2 passages, got {'b': 1}"):
+    with pytest.raises(ValueError, match=r"takes 2 passages, got \{'b': 1\}"):
         choose_seeds(passages, ["a", "b"], 2, Judge([]))
     blind, judge = passages.drop(columns="topic"), Judge([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
     seeds, rest = choose_seeds(blind, ["a", "b"], 2, judge)
