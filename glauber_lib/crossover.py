@@ -51,10 +51,25 @@ def hitting_times(distance: Mapping[int, ArrayLike], looks: ArrayLike, level: fl
     DataFrame
         One row for each length and trial: ``n, trial, low, high, censored``. The time lies in (low, high]: between the
         look that saw the level and the look before. `high` is infinite for a trial that is censored at the last look.
+
+    Raises
+    ------
+    ValueError
+        If a distance is nan, or a trial is at `level` already at its start.
+
+    Notes
+    -----
+    A distance that misses `level` by its rounding alone, as 1 - 4/5 misses 0.2, has reached it.
     """
     looks, tables = np.asarray(looks, float), []
     for n, values in distance.items():
-        reached = np.asarray(values) >= level  # (K, T)
+        values = np.asarray(values)
+        if np.isnan(values).any():
+            raise ValueError(f"distances must be numbers, got nan in {np.isnan(values).any(1).sum()} trials of n = {n}")
+        rounding = 4 * np.finfo(values.dtype if values.dtype.kind == "f" else float).eps
+        reached = values >= level - rounding * max(1, abs(level))  # (K, T)
+        if reached[:, 0].any():
+            raise ValueError(f"level {level:g} must be above the distance at the start, got {values[:, 0].max():g}")
         hit, first = reached.any(1), reached.argmax(1)
         low = np.where(hit, looks[np.maximum(first - 1, 0)], looks[-1])
         columns = {"low": low, "high": np.where(hit, looks[first], np.inf), "censored": ~hit}
@@ -94,19 +109,44 @@ def compare_growth(
     DataFrame
         Indexed by law: ``a`` with its 95% bootstrap interval ``low, high``; ``aic`` (two parameters); ``excess``, the
         AIC less that of the best other law, with its bootstrap interval ``excess_low, excess_high``.
+
+        What the times do not identify is nan: everything if all trials are censored, or none of them has a lower end;
+        ``a`` of a law by which all times can be the same; the excess if there is one length. An interval without
+        width, as that of one group, is nan.
+
+    Raises
+    ------
+    ValueError
+        If the three differ in length, a length or an end is nan, or an interval is empty or begins below zero.
     """
     lengths, low, high = (np.asarray(v, float) for v in (n, low, high))
-    n_resamples = check_count(n_resamples, "n_resamples", least=1)
-    resamples = _resamples(lengths, groups, n_resamples, np.random.default_rng(check_seed(seed)))
+    if not lengths.shape == low.shape == high.shape or lengths.ndim != 1 or not len(lengths):
+        raise ValueError(f"n, low and high must be rows of one length, got {lengths.shape}, {low.shape}, {high.shape}")
+    wrong = ~((lengths > 1) & np.isfinite(low) & (low >= 0) & (low < high))  # nan is wrong
+    if wrong.any():
+        k = wrong.argmax()
+        raise ValueError(
+            f"times must lie in (low, high] with 0 <= low < high, of lengths above 1; got ({low[k]:g}, {high[k]:g}] "
+            f"of length {lengths[k]:g}, and {wrong.sum() - 1} more"
+        )
+    seed, n_resamples = check_seed(seed), check_count(n_resamples, "n_resamples", least=1)
+    if not np.isfinite(high).any() or not low.any():  # any location beyond all of them fits as well
+        columns = ["a", "low", "high", "aic", "excess", "excess_low", "excess_high"]
+        return pd.DataFrame(np.nan, index=list(GROWTH), columns=columns)
+    resamples = _resamples(lengths, groups, n_resamples, np.random.default_rng(seed))
     rows, drawn = {}, {}
     for law, function in GROWTH.items():
         scale = function(lengths)
         (location, spread), aic = _fit_log_normal(low / scale, high / scale)
+        if (low / scale).max() < (high / scale).min():  # no spread, and all locations between the two fit as well
+            location = np.nan
         fits = [_fit_log_normal(low[r] / scale[r], high[r] / scale[r], (location, spread)) for r in resamples]
-        ends = np.exp(percentile_interval([center for (center, _), _ in fits]))
+        ends = np.exp(percentile_interval([center for (center, _), _ in fits] if np.isfinite(location) else []))
         rows[law] = {"a": np.exp(location), "low": ends[0], "high": ends[1], "aic": aic}
         drawn[law] = np.array([aic for _, aic in fits])
     table, aics = pd.DataFrame(rows).T, pd.DataFrame(drawn)  # aics: (resamples, laws)
+    if len(np.unique(lengths)) < 2:  # then all laws are one
+        return table.assign(excess=np.nan, excess_low=np.nan, excess_high=np.nan)
     table["excess"] = [table.aic[law] - table.aic.drop(law).min() for law in GROWTH]
     intervals = [percentile_interval(aics[law] - aics.drop(columns=law).min(axis=1)) for law in GROWTH]
     table["excess_low"], table["excess_high"] = np.transpose(intervals)
@@ -125,7 +165,13 @@ def _resamples(lengths, groups, n_resamples, rng):
 
 
 def _fit_log_normal(low, high, start=None):
-    """Location and spread of log-normal times known to lie in (low, high], and the AIC."""
+    """Location and spread of log-normal times known to lie in (low, high], and the AIC.
+
+    The location is infinite if all times are censored, and minus infinity if none has a lower end: the likelihood then
+    rises to one.
+    """
+    if not np.isfinite(high).any() or not low.any():
+        return (-np.inf if np.isfinite(high).any() else np.inf, np.nan), 4.0
     with np.errstate(divide="ignore"):
         low, high = np.log(low), np.log(high)
     middle = np.where(np.isfinite(low) & np.isfinite(high), (low + high) / 2, np.where(np.isfinite(high), high, low))
@@ -215,7 +261,8 @@ class Transition:
         Scale of the logistic curve in log temperature.
     interval : (float, float)
         95% bootstrap interval of `center`. If at no temperature some pairs met and others did not, the interval covers
-        the two temperatures around the change.
+        the two temperatures around the change. Both ends are nan if `center` is, if there is one pair, or if a tenth
+        of the resamples or more has no center: where those lie is not known.
     centers, widths : ndarray, float64[R]
         Center and width of every bootstrap resample, in order; nan like `center`.
     """
@@ -265,7 +312,14 @@ def transition_temperatures(frame: pd.DataFrame, *, n_resamples: int = 200, seed
     Returns
     -------
     dict of int to Transition
+
+    Raises
+    ------
+    ValueError
+        If a pair lacks a run at one of the temperatures of its length, has two, or is not known to have met; if a
+        length has one temperature.
     """
+    _check_runs(frame)
     rng, n_resamples = np.random.default_rng(check_seed(seed)), check_count(n_resamples, "n_resamples", least=1)
     pairs = np.sort(frame.pair.unique())
     resamples = [rng.choice(pairs, len(pairs)) for _ in range(n_resamples)]
@@ -284,7 +338,30 @@ def transition_temperatures(frame: pd.DataFrame, *, n_resamples: int = 200, seed
             k = int(np.clip(np.searchsorted(temperatures, center), 1, len(temperatures) - 1))
             ends = percentile_interval(centers[np.isfinite(centers)])
             sharp = table.mean().between(0.001, 0.999).sum() == 0  # no temperature with some that met and some not
-            around = (temperatures[k - 1], temperatures[k]) if sharp else ends
-            interval = (float(min(ends[0], around[0])), float(max(ends[1], around[1])))
+            if len(pairs) > 1 and sharp:
+                around = temperatures[k - 1], temperatures[k]
+                interval = (float(np.fmin(ends[0], around[0])), float(np.fmax(ends[1], around[1])))
+            elif len(pairs) > 1 and np.isfinite(centers).mean() > 0.9:
+                interval = ends
         out[n] = Transition(float(center), float(width), interval, centers, widths)
     return out
+
+
+def _check_runs(frame):
+    """ValueError unless every pair has one run, with a known end, at each temperature of every length."""
+    if frame.met.isna().any():
+        raise ValueError(
+            f"met must be true or false, got {frame.met.isna().sum()} runs without it: leave their pairs out"
+        )
+    pairs = frame.pair.unique()
+    for n, group in frame.groupby("n"):
+        if group.temperature.nunique() < 2:
+            raise ValueError(f"n = {n} has runs at one temperature: a transition takes two or more")
+        count = group.groupby(["temperature", "pair"]).size().unstack(fill_value=0).reindex(columns=pairs, fill_value=0)
+        odd = [(float(t), p, int(k)) for t, row in count.iterrows() for p, k in row.items() if k != 1]
+        if odd:
+            t, p, k = odd[0]
+            raise ValueError(
+                f"each pair must have one run at each temperature: at n = {n}, τ = {t:g} pair {p} has {k}"
+                f"{f', and {len(odd) - 1} more are such' if len(odd) > 1 else ''}; run those, or leave their pairs out"
+            )

@@ -174,9 +174,10 @@ def summarize_drift(drift: pd.DataFrame, groups: ArrayLike) -> pd.DataFrame:
         low, high = bootstrap_interval(group.drift, statistic=np.median, groups=groups)
         rows.append(
             {
-                "temperature": temperature, "states": len(group), "least": group.drift.min(),
-                "median": group.drift.median(), "low": low, "high": high, "positive": (group.drift > 0).mean(),
-                "up": group.up.median(), "down": group.down.median(), "lead": group.lead.min(),
+                "temperature": temperature, "states": len(group), "least": group.drift.min(skipna=False),
+                "median": group.drift.median(skipna=False), "low": low, "high": high,
+                "positive": np.nan if group.drift.isna().any() else (group.drift > 0).mean(),
+                "up": group.up.median(), "down": group.down.median(), "lead": group.lead.min(skipna=False),
             }
         )  # fmt: skip
     return pd.DataFrame(rows)
@@ -201,7 +202,7 @@ def summarize_scan(scan: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for key, group in scan.groupby(["token", "count"]):
         token, count = cast(tuple[int, int], key)
-        leads = group.groupby("temperature").lead.min()
+        leads = group.groupby("temperature").lead.min(skipna=False)  # nan where all sites hold the token
         lead, lost = leads.iloc[0], np.nan
         if lead > 0:
             lost = threshold(leads.index.to_numpy(), leads.to_numpy() + 1)
@@ -243,7 +244,7 @@ def predict_count_escape(
     medians = mine.groupby("count")[["up", "down"]].median()
     if list(medians.index) != list(range(floor + 1, n_sites + 1)):
         raise ValueError(f"strip must hold the counts {floor + 1} to {n_sites}, got {list(medians.index)}")
-    lead = float(mine.lead.min())
+    lead = float(mine.lead[mine["count"] < n_sites].min(skipna=False))
     return {
         "lead": lead,
         "bound": float(np.exp(max(lead, 0.0) * (n_sites - 1 - floor))),

@@ -199,7 +199,7 @@ def measure_rectangles(model: ConditionalModel, rectangles: Rectangles, *, tempe
             "distance": np.abs(rectangles.i - rectangles.j),
             "a": a, "b": rectangles.b, "c": c, "d": rectangles.d,
             "I_ij": from_i, "I_ji": from_j, "delta": delta,
-            "relative": np.divide(delta, size, out=np.zeros_like(delta), where=size > 0),
+            "relative": np.divide(delta, size, out=np.zeros_like(delta), where=size != 0),
             "influence": (tv_i + tv_j) / 2,
         }
     )  # fmt: skip
@@ -217,7 +217,7 @@ def _check_rectangles(rectangles, n_tokens):
 def noise_floor(model: Any, rectangles: Rectangles) -> float:
     """Largest change of Δ (nats) when a language model evaluates `rectangles` in float64 instead of float32."""
     single, double = (measure_rectangles(m, rectangles).delta for m in (model, model.double()))
-    return float((single - double).abs().max())
+    return float((single - double).abs().max(skipna=False))
 
 
 def measure_joint(model: Any, rectangles: Rectangles) -> pd.DataFrame:
@@ -263,17 +263,27 @@ def measure_joint(model: Any, rectangles: Rectangles) -> pd.DataFrame:
 
 
 def opposite_signs(x: ArrayLike, y: ArrayLike, *, floor: float = 0.0) -> np.ndarray:
-    """Whether two readings have opposite signs and both exceed the noise `floor`, bool[K]."""
+    """Whether two readings have opposite signs and both exceed the noise `floor`, bool[K].
+
+    Raises
+    ------
+    ValueError
+        If a reading or the floor is nan.
+    """
     x, y = np.asarray(x), np.asarray(y)
+    if np.isnan(x).any() or np.isnan(y).any() or np.isnan(floor):
+        raise ValueError(f"readings must be numbers, got nan in {(np.isnan(x) | np.isnan(y)).sum()}, floor {floor}")
     return (x * y < 0) & (np.minimum(np.abs(x), np.abs(y)) > floor)
 
 
 def mean_without_largest(values: ArrayLike, share: float = 0.05) -> float:
     """The mean of all but the largest `share` of the values, over the mean of all: one if they are equal.
 
-    For an exponential law and a share of 0.05 it is 0.842.
+    For an exponential law and a share of 0.05 it is 0.842. It is nan if a value is, or if the mean of all is zero.
     """
-    values = np.asarray(values)
+    values = np.asarray(values, dtype=float)
+    if np.isnan(values).any() or not np.mean(values):
+        return float("nan")
     return float(np.mean(values[values <= np.quantile(values, 1 - share)]) / np.mean(values))
 
 

@@ -370,12 +370,12 @@ def contraction_norms(matrix: np.ndarray) -> dict[str, float]:
 def threshold(temperatures: ArrayLike, values: ArrayLike) -> float:
     """Temperature above which `values` float[K] stay below one, by interpolation in log temperature.
 
-    It is nan where it lies outside the `temperatures` float[K], which may come in any order.
+    It is nan where it lies outside the `temperatures` float[K], which may come in any order, or if a value is nan.
     """
     order = np.argsort(temperatures)
     t, v = np.log(np.asarray(temperatures, float)[order]), np.asarray(values, float)[order]
     above = np.flatnonzero(v >= 1)
-    if len(above) == 0 or above[-1] == len(v) - 1:
+    if np.isnan(v).any() or len(above) == 0 or above[-1] == len(v) - 1:
         return float("nan")
     k = above[-1]
     return float(np.exp(t[k] + (t[k + 1] - t[k]) * (v[k] - 1) / (v[k] - v[k + 1])))

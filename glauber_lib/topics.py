@@ -1,6 +1,6 @@
 r"""Topics along a chain, and their labels as a Markov chain (paper §6.2).
 
-A label path holds the number of the topic that scores highest at each record of a chain.
+A label path holds the number of the topic that scores highest at each record of a chain (`top_labels`).
 """
 
 from collections.abc import Sequence
@@ -42,24 +42,61 @@ def choose_seeds(
     Raises
     ------
     ValueError
-        If there are too few passages.
+        If a topic has fewer passages than `per_topic`, or a score is nan.
     """
     per_topic = check_count(per_topic, "per_topic", least=1)
+    counts = passages.topic.value_counts() if "topic" in passages else None
+    few = {t: int(counts.get(t, 0)) for t in topics if counts.get(t, 0) < per_topic} if counts is not None else {}
+    if few or len(passages) < per_topic * len(topics):
+        raise ValueError(f"each of {len(topics)} topics takes {per_topic} passages, got {few or len(passages)}")
     if "topic" in passages:
-        if few := {t: n for t in topics if (n := int((passages.topic == t).sum())) < per_topic}:
-            raise ValueError(f"need {per_topic} passages of every topic, got {few}")
         seeds = pd.concat(
             [passages.loc[passages.topic == topic].head(per_topic) for topic in topics], ignore_index=True
         )
         return seeds, passages.loc[~passages.id.isin(seeds.id)]
-    if len(passages) < per_topic * len(topics):
-        raise ValueError(f"need {per_topic} passages for each of {len(topics)} topics, got {len(passages)}")
     score, free, chosen = scorer.score(list(passages.text)), np.ones(len(passages), bool), []
+    _check_scores(score)
     for topic in topics:
         order = np.argsort(-np.where(free, score[:, scorer.labels.index(topic)], -np.inf), kind="stable")[:per_topic]
         chosen.append(passages.iloc[order].assign(topic=topic))
         free[order] = False
     return pd.concat(chosen, ignore_index=True), passages.loc[free]
+
+
+def top_labels(scores: ArrayLike, *, resolution: float = 1e-5) -> tuple[np.ndarray, np.ndarray]:
+    """The label that scores highest, and where it is a near-tie.
+
+    A scorer computes in float32, and the same text scores differently by some 1e-6 in another batch or on another
+    processor. A label that leads by less than `resolution` may therefore change without a cause.
+
+    Parameters
+    ----------
+    scores : array_like, float[..., L]
+        Probabilities of two or more labels.
+    resolution : float
+        Difference of two scores up to which they count as equal.
+
+    Returns
+    -------
+    labels : ndarray, int64[...]
+        Of equal scores the first.
+    near : ndarray, bool[...]
+        Whether the next label scores as much, but for `resolution`.
+
+    Raises
+    ------
+    ValueError
+        If a score is nan.
+    """
+    scores = np.asarray(scores)
+    _check_scores(scores)
+    second, first = np.moveaxis(np.partition(scores, -2, axis=-1)[..., -2:], -1, 0)
+    return scores.argmax(-1), first - second <= resolution
+
+
+def _check_scores(scores):
+    if np.isnan(scores).any():
+        raise ValueError(f"scores must be numbers, got nan in {np.isnan(scores).any(-1).sum()} texts: mend the scorer")
 
 
 def transition_counts(paths: ArrayLike, n_labels: int) -> np.ndarray:
@@ -134,13 +171,15 @@ class EntropyProduction:
 
     @property
     def interval(self) -> Interval:
-        """95% interval of `measured` over resampled paths, cut at zero."""
+        """95% interval of `measured` over resampled paths, cut at zero; nan, nan if they are all the same."""
         low, high = percentile_interval(self.resampled)
-        return max(low, 0.0), max(high, 0.0)
+        return float(np.maximum(low, 0.0)), float(np.maximum(high, 0.0))
 
     @property
     def p(self) -> float:
-        """Share of the simulated chains in detailed balance that produce as much; never zero."""
+        """Share of the simulated chains in detailed balance that produce as much; never zero, nan without paths."""
+        if np.isnan(self.measured) or np.isnan(self.reversible).any() or not len(self.reversible):
+            return float("nan")
         return float((1 + (self.reversible >= self.measured).sum()) / (1 + len(self.reversible)))
 
     def excess(self, unit: str) -> Estimate:
@@ -152,8 +191,17 @@ class EntropyProduction:
 def measure_entropy_production(
     paths: ArrayLike, n_labels: int, rng: np.random.Generator, *, n_resamples: int = 500
 ) -> EntropyProduction:
-    """Entropy production of label paths int[C, K], its interval over paths, and that of chains in detailed balance."""
-    paths, n_resamples = _check_paths(paths, n_labels), check_count(n_resamples, "n_resamples", least=1)
+    """Entropy production of label paths int[C, K], its interval over paths, and that of chains in detailed balance.
+
+    Raises
+    ------
+    ValueError
+        If there is no path, or the paths have one record: no transition is seen.
+    """
+    n_resamples = check_count(n_resamples, "n_resamples", least=1)
+    if np.ndim(paths) != 2 or not len(np.asarray(paths)) or np.shape(paths)[1] < 2:
+        raise ValueError(f"need paths of two records or more, got shape {np.shape(paths)}")
+    paths = _check_paths(paths, n_labels)
     produced = lambda of: entropy_production(transition_counts(of, n_labels))  # noqa: E731
     measured = produced(paths)
     drawn = [produced(paths[rng.integers(len(paths), size=len(paths))]) for _ in range(n_resamples)]

@@ -208,7 +208,7 @@ others = [
     if name not in [*masked, control.name]
 ]
 table = run.save_table(pd.DataFrame([*map(masked_row, masked), control_row, *others]), "table1-incompatibility")
-table.style.format(precision=3, na_rep="–").hide()
+table.style.format(precision=3, na_rep="–", escape="html").hide()
 
 # %% [markdown]
 # The mean Δ of every masked model lies orders of magnitude above the noise floor: the conditionals fit no joint. The

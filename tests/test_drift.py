@@ -148,3 +148,15 @@ def test_a_step_down_without_a_chance_takes_for_ever():
     assert birth_death_time([0.1, 0.0], [0.2, 0.0]) == np.inf
     assert birth_death_time([0.0, 0.0], [0.5, 0.0]) == np.inf
     assert birth_death_time([0.1, 0.0], [0.2, 0.25]) == pytest.approx(4 + (1 + 0.1 * 4) / 0.2)
+
+
+def test_a_nan_among_the_states_is_not_skipped():
+    columns = ["temperature", "count", "up", "down", "drift", "lead"]
+    rows = [(1.0, 3, 0.2, 0.1, 0.1, np.log(2)), (1.0, 3, 0.3, 0.1, 0.2, np.log(3)), (2.0, 3, 0.2, 0.1, 0.1, np.log(2))]
+    drift = pd.DataFrame([*rows, (2.0, 3, np.nan, 0.1, np.nan, np.nan)], columns=columns)
+    first, second = summarize_drift(drift, [0, 1]).to_dict("records")
+    assert (first["positive"], first["least"], first["lead"]) == (1.0, 0.1, np.log(2))
+    assert np.isnan([second[name] for name in ("positive", "least", "median", "lead", "low", "high")]).all()
+    scan = drift.assign(token=7)
+    assert summarize_scan(scan[scan.temperature == 1.0]).lead.tolist() == [np.log(2)]
+    assert summarize_scan(scan[scan.temperature == 2.0])[["lead", "allowed", "lost"]].isna().all(axis=None)

@@ -290,6 +290,19 @@ def test_mean_without_the_largest_is_a_share_of_the_mean():
     assert mean_without_largest(exponential) == pytest.approx((1 - 0.05 * (1 + np.log(20))) / 0.95, abs=0.01)
 
 
+def test_a_reading_that_is_no_number_is_never_counted_as_small():
+    for x, y, floor in (([1, np.nan], [-1, 1], 0.0), ([1, 1], [-1, np.nan], 0.0), ([1], [-1], np.nan)):
+        with pytest.raises(ValueError, match="readings must be numbers"):
+            opposite_signs(x, y, floor=floor)
+    assert np.isnan(mean_without_largest([1.0] * 30 + [np.nan])) and np.isnan(mean_without_largest([0.0] * 30))
+    scores = np.random.default_rng(0).normal(size=(2, 3, 3))
+    rectangles = sample_rectangles(TabularModel(scores), all_states(3, 2), 20)
+    scores[..., rectangles.b[0]] = -np.inf  # banned at both sites: no log ratio
+    table = measure_rectangles(TabularModel(scores), rectangles)
+    unknown = table.delta.isna()
+    assert unknown.any() and table.relative.isna().equals(unknown)
+
+
 def test_marked_texts_put_both_sites_in_brackets(tiny):
     for model in tiny.values():
         rectangles = sample_rectangles(

@@ -216,6 +216,7 @@ def test_threshold_is_interpolated_in_log_temperature():
     assert threshold([4, 1, 16], [1.25, 3.0, 0.75]) == pytest.approx(8)  # any order
     assert threshold([1, 2, 4, 8], [0.5, 1.5, 0.5, 0.2]) == pytest.approx(np.sqrt(8))  # the last crossing counts
     assert np.isnan(threshold([1, 2], [0.9, 0.5])) and np.isnan(threshold([1, 2], [2.0, 1.0]))  # off the grid
+    assert np.isnan(threshold([1, 2, 4], [1.5, 0.5, np.nan]))  # it may be above one
 
 
 # Interruption --------------------------------------------------------------------------------------------------------

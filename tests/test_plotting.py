@@ -11,11 +11,14 @@ from conftest import corpus
 
 from glauber_lib.chains import run_chains
 from glauber_lib.plotting import (
+    component_labels,
     interval_band,
     interval_bars,
+    literal,
+    matrix,
     moves_as_html,
-    name_components,
     plain_ticks,
+    trajectory,
     value_ticks,
 )
 from glauber_lib.readings import moves_in_words
@@ -109,9 +112,39 @@ def test_ticks_are_plain_numbers_and_no_others():
     plt.close(figure)
 
 
-def test_components_of_points_that_are_all_one_have_no_variance():
-    axis = plt.figure().subplots()
-    name_components(axis, [0.5, 0.25])
-    assert (axis.get_xlabel(), axis.get_ylabel()) == ("PC 1 (50% of variance)", "PC 2 (25%)")
-    name_components(axis, [np.nan, np.nan])
-    assert (axis.get_xlabel(), axis.get_ylabel()) == ("PC 1 (no variance: all points are one)", "PC 2")
+@pytest.mark.parametrize(
+    "low, high, expected",
+    [
+        (7e3, 2e8, ["10000", "30000", *(rf"${d}10^{{{p}}}$" for p in range(5, 9) for d in ("", r"3\cdot"))][:9]),
+        (2e4, 2e6, ["30000", "$10^{5}$", r"$3\cdot10^{5}$", "$10^{6}$"]),
+        (5e-9, 2e-6, [r"$10^{-8}$", r"$3\cdot10^{-8}$", r"$10^{-7}$", r"$3\cdot10^{-7}$", r"$10^{-6}$"]),
+        (0.5, 4e30, ["1", "10000", *(f"$10^{{{p}}}$" for p in range(8, 31, 4))]),
+        (4, 9.5, ["4", "5", "6", "7", "8", "9"]),
+    ],
+)
+def test_a_logarithmic_axis_has_ticks_wherever_it_lies(low, high, expected):
+    figure, axis = plt.subplots()
+    axis.set(yscale="log", ylim=(low, high))
+    plain_ticks(axis.yaxis)
+    figure.canvas.draw()
+    assert [text.get_text() for text in axis.get_yticklabels() if text.get_text()] == expected
+    plt.close(figure)
+
+
+def test_texts_with_dollar_signs_are_drawn_as_they_are():
+    figure, (left, right) = plt.subplots(1, 2)
+    matrix(left, np.eye(3), ["$$", "$x_", "a$b$c"], title="$c_{ij}$")
+    trajectory(right, np.arange(6.0).reshape(3, 2), title="$$ and $\\")
+    right.annotate(literal("$}$"), (0, 0))
+    figure.canvas.draw()  # what is no mathematics would raise
+    assert literal("$$") == r"\$\$" and literal(3) == "3" and left.get_title() == "$c_{ij}$"
+    plt.close(figure)
+
+
+def test_components_of_what_never_varies_have_no_share():
+    figure, axis = plt.subplots()
+    component_labels(axis, [0.42, 0.1, 0.05])
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("PC 1 (42% of variance)", "PC 2 (10%)")
+    component_labels(axis, np.full(2, np.nan))
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("PC 1 (nothing varies)", "PC 2 (nothing varies)")
+    plt.close(figure)
