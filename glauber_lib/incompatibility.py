@@ -109,7 +109,7 @@ def sample_rectangles(
     def replacements(sites):
         predictions, present = scores(chosen, sites), chosen[np.arange(n_rectangles), sites]
         if temperature is None:
-            return _draw_among_best(predictions, present, top, rng)
+            return _draw_among_best(predictions, present[:, None], top, rng)[:, 0]
         return _draw_by_law(predictions, present, float(check_temperature(temperature)), rng)
 
     return Rectangles(chosen, passage, i, j, replacements(i), replacements(j))
@@ -123,11 +123,14 @@ def _draw_by_law(predictions, present, temperature, rng):
     return inverse_cdf(weights(predictions, temperature), uniform)[0].cpu().numpy()
 
 
-def _draw_among_best(predictions, present, top, rng):
-    """Tokens int64[K] drawn uniformly from the `top` best of scores [K, V], but for the `present` ones."""
-    best = predictions.topk(min(top + 1, predictions.shape[1]), dim=1).indices.cpu().numpy()
-    drawn = [rng.choice([v for v in row if v != own][:top]) for row, own in zip(best, present, strict=True)]
-    return np.array(drawn, dtype=np.int64)
+def _draw_among_best(predictions, without, top, rng, count=1):
+    """Different tokens int64[K, count] drawn uniformly from the `top` best of scores [K, V] but `without` [K, W]."""
+    width = min(top + without.shape[1], predictions.shape[1])
+    best = predictions.topk(width, dim=1).indices.cpu().numpy()
+    allowed = [[v for v in row if v not in own][:top] for row, own in zip(best, without, strict=True)]
+    if count == 1:
+        return np.array([[rng.choice(row)] for row in allowed], dtype=np.int64)
+    return np.array([rng.choice(row, count, replace=False) for row in allowed], dtype=np.int64)
 
 
 def measure_rectangles(model: ConditionalModel, rectangles: Rectangles, *, temperature: float = 1.0) -> pd.DataFrame:
@@ -174,6 +177,55 @@ def measure_rectangles(model: ConditionalModel, rectangles: Rectangles, *, tempe
             "influence": (tv_i + tv_j) / 2,
         }
     )  # fmt: skip
+
+
+def independent_influence(
+    model: ConditionalModel, rectangles: Rectangles, *, seed: int = 0, top: int = 50
+) -> np.ndarray:
+    r"""Influence of the two sites on each other, by conditionals that no rectangle is measured with.
+
+    .. math:: \tfrac12 [\mathrm{TV}(\pi_i(\cdot \mid d'), \pi_i(\cdot \mid d''))
+                      + \mathrm{TV}(\pi_j(\cdot \mid b'), \pi_j(\cdot \mid b''))]
+
+    Δ is made of :math:`\pi_i(\cdot \mid c), \pi_i(\cdot \mid d), \pi_j(\cdot \mid a), \pi_j(\cdot \mid b)`. What is
+    peculiar to one of these four raises Δ and the total variation between them alike. It does not enter here.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+        With four tokens or more.
+    rectangles : Rectangles
+    seed : int
+    top : int
+        b' and b'' come uniformly from the model's `top` best predictions at site i other than a and b; d' and d'' from
+        those at site j other than c and d.
+
+    Returns
+    -------
+    ndarray, float64[K]
+
+    Raises
+    ------
+    ValueError
+        If the model has fewer than four tokens.
+    """
+    if model.n_tokens < 4:
+        raise ValueError(f"two further replacements at each site need four tokens, the model has {model.n_tokens}")
+    rng, rows = np.random.default_rng([seed, 4]), np.arange(len(rectangles))
+
+    def half(site, other, taken):
+        """Total variation of the conditional at `site` between two further replacements at `other`."""
+        predictions = model.scores(rectangles.states, other)
+        present = rectangles.states[rows, other]
+        further = _draw_among_best(predictions, np.stack([present, taken], axis=1), top, rng, count=2)  # (K, 2)
+        laws = []
+        for token in further.T:
+            states = rectangles.states.copy()
+            states[rows, other] = token
+            laws.append(model.scores(states, site).double().softmax(1).cpu().numpy())
+        return 0.5 * np.abs(laws[0] - laws[1]).sum(1)
+
+    return (half(rectangles.i, rectangles.j, rectangles.d) + half(rectangles.j, rectangles.i, rectangles.b)) / 2
 
 
 def noise_floor(model: Any, rectangles: Rectangles) -> float:

@@ -10,7 +10,7 @@ import pytest
 from conftest import corpus
 
 from glauber_lib.chains import run_chains
-from glauber_lib.plotting import interval_band, interval_bars, moves_as_html, plain_ticks, value_ticks
+from glauber_lib.plotting import PAGE, interval_band, interval_bars, moves_as_html, panels, plain_ticks, value_ticks
 from glauber_lib.readings import moves_in_words
 
 
@@ -99,4 +99,14 @@ def test_ticks_are_plain_numbers_and_no_others():
     figure.canvas.draw()
     labels = lambda side: [text.get_text() for text in side.get_ticklabels(which="both") if text.get_text()]  # noqa: E731
     assert labels(axis.xaxis) == ["0.25", "0.5", "20"] and labels(axis.yaxis) == ["10", "30", "100"]
+    plt.close(figure)
+
+
+@pytest.mark.parametrize(("count", "rows", "columns"), [(1, 1, 1), (2, 1, 2), (3, 2, 2), (4, 2, 2), (5, 3, 2)])
+def test_panels_fill_a_page_and_every_column_has_its_labels(count, rows, columns):
+    figure, axes = panels(count, sharex=True)
+    assert figure.get_size_inches().tolist() == [PAGE, rows * 2.4]
+    assert len(axes) == count and sum(axis.get_visible() for axis in figure.axes) == count
+    for axis in axes[-columns:]:
+        assert axis.xaxis.get_tick_params()["labelbottom"]
     plt.close(figure)
