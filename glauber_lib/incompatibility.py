@@ -125,7 +125,7 @@ def sample_rectangles(
                 "rectangle can be drawn there"
             )
         if temperature is None:
-            return _draw_among_best(predictions, present, top, rng)
+            return _draw_among_best(predictions, present[:, None], top, rng)[:, 0]
         return _draw_by_law(others, temperature, rng)
 
     return Rectangles(chosen, passage, i, j, replacements(i), replacements(j))
@@ -137,14 +137,20 @@ def _draw_by_law(others, temperature, rng):
     return inverse_cdf(weights(others, temperature), uniform)[0].cpu().numpy()
 
 
-def _draw_among_best(predictions, present, top, rng):
-    """Tokens int64[K] drawn uniformly from the `top` best of scores [K, V], but for the `present` and banned ones."""
-    scores, best = (part.cpu().numpy() for part in predictions.topk(min(top + 1, predictions.shape[1]), dim=1))
-    drawn = [
-        rng.choice([v for v in row[allowed] if v != own][:top])
-        for row, allowed, own in zip(best, scores > -np.inf, present, strict=True)
-    ]
-    return np.array(drawn, dtype=np.int64)
+def _draw_among_best(predictions, without, top, rng, count=1):
+    """Different tokens int64[K, count] drawn uniformly from the `top` best of scores [K, V] but `without` [K, W].
+
+    Banned tokens are never drawn; ValueError where too few are left.
+    """
+    width = min(top + without.shape[1], predictions.shape[1])
+    scores, best = (part.cpu().numpy() for part in predictions.topk(width, dim=1))
+    drawn = np.empty((len(best), count), dtype=np.int64)
+    for k, (row, own) in enumerate(zip(best, without, strict=True)):
+        allowed = [v for v in row[scores[k] > -np.inf] if v not in own][:top]
+        if len(allowed) < count:
+            raise ValueError(f"{count} further replacements are wanted at a site, the model allows {len(allowed)}")
+        drawn[k] = rng.choice(allowed) if count == 1 else rng.choice(allowed, count, replace=False)
+    return drawn
 
 
 def measure_rectangles(model: ConditionalModel, rectangles: Rectangles, *, temperature: float = 1.0) -> pd.DataFrame:
@@ -212,6 +218,57 @@ def _check_rectangles(rectangles, n_tokens):
     tokens = [check_indices(getattr(rectangles, name), n_tokens, f"tokens {name}") for name in "bd"]
     if any(values.shape != (size,) for values in sites + tokens) or (sites[0] == sites[1]).any():
         raise ValueError(f"each of {size} rectangles needs two different sites i, j and a token b, d at each")
+
+
+def independent_influence(
+    model: ConditionalModel, rectangles: Rectangles, *, seed: int = 0, top: int = 50
+) -> np.ndarray:
+    r"""Influence of the two sites on each other, by conditionals that no rectangle is measured with.
+
+    .. math:: \tfrac12 [\mathrm{TV}(\pi_i(\cdot \mid d'), \pi_i(\cdot \mid d''))
+                      + \mathrm{TV}(\pi_j(\cdot \mid b'), \pi_j(\cdot \mid b''))]
+
+    Δ is made of :math:`\pi_i(\cdot \mid c), \pi_i(\cdot \mid d), \pi_j(\cdot \mid a), \pi_j(\cdot \mid b)`. What is
+    peculiar to one of these four raises Δ and the total variation between them alike. It does not enter here.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+        With four tokens or more.
+    rectangles : Rectangles
+    seed : int
+    top : int
+        b' and b'' come uniformly from the model's `top` best predictions at site i other than a and b; d' and d'' from
+        those at site j other than c and d.
+
+    Returns
+    -------
+    ndarray, float64[K]
+
+    Raises
+    ------
+    ValueError
+        If the model has fewer than four tokens, or fewer that it does not ban; for `top` below two.
+    """
+    if model.n_tokens < 4:
+        raise ValueError(f"two further replacements at each site need four tokens, the model has {model.n_tokens}")
+    _check_rectangles(rectangles, model.n_tokens)
+    top, rows = check_count(top, "top", least=2), np.arange(len(rectangles))
+    rng = np.random.default_rng([check_seed(seed), 4])
+
+    def half(site, other, taken):
+        """Total variation of the conditional at `site` between two further replacements at `other`."""
+        predictions = ask(model, rectangles.states, other)
+        present = rectangles.states[rows, other]
+        further = _draw_among_best(predictions, np.stack([present, taken], axis=1), top, rng, count=2)  # (K, 2)
+        laws = []
+        for token in further.T:
+            states = rectangles.states.copy()
+            states[rows, other] = token
+            laws.append(ask(model, states, site).double().softmax(1).cpu().numpy())
+        return 0.5 * np.abs(laws[0] - laws[1]).sum(1)
+
+    return (half(rectangles.i, rectangles.j, rectangles.d) + half(rectangles.j, rectangles.i, rectangles.b)) / 2
 
 
 def noise_floor(model: Any, rectangles: Rectangles) -> float:

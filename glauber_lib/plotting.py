@@ -11,6 +11,7 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
@@ -48,6 +49,20 @@ def use_style() -> None:
 def literal(text: Any) -> str:
     """A text with its dollar signs escaped: matplotlib takes what stands between two of them for mathematics."""
     return str(text).replace("$", r"\$")
+
+
+def panels(count: int, *, columns: int = 2, height: float = 2.4, **options: Any) -> tuple[Figure, list[Axes]]:
+    """A figure over the width of a page with `count` axes in rows of `columns`, each `height` inches high.
+
+    `options` go to `plt.subplots`.
+    """
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(PAGE, rows * height), squeeze=False, **options)
+    for spare, above in zip(axes.flat[count:], axes.flat[count - columns :], strict=False):
+        spare.set_visible(False)
+        above.xaxis.set_tick_params(labelbottom=True)  # where x is shared, only the last row has labels
+    return figure, list(axes.flat[:count])
 
 
 def interval_band(axis: Axes, x: ArrayLike, table: pd.DataFrame, **style) -> Line2D:

@@ -11,12 +11,14 @@ from conftest import corpus
 
 from glauber_lib.chains import run_chains
 from glauber_lib.plotting import (
+    PAGE,
     component_labels,
     interval_band,
     interval_bars,
     literal,
     matrix,
     moves_as_html,
+    panels,
     plain_ticks,
     trajectory,
     value_ticks,
@@ -147,4 +149,13 @@ def test_components_of_what_never_varies_have_no_share():
     assert (axis.get_xlabel(), axis.get_ylabel()) == ("PC 1 (42% of variance)", "PC 2 (10%)")
     component_labels(axis, np.full(2, np.nan))
     assert (axis.get_xlabel(), axis.get_ylabel()) == ("PC 1 (nothing varies)", "PC 2 (nothing varies)")
+
+
+@pytest.mark.parametrize(("count", "rows", "columns"), [(1, 1, 1), (2, 1, 2), (3, 2, 2), (4, 2, 2), (5, 3, 2)])
+def test_panels_fill_a_page_and_every_column_has_its_labels(count, rows, columns):
+    figure, axes = panels(count, sharex=True)
+    assert figure.get_size_inches().tolist() == [PAGE, rows * 2.4]
+    assert len(axes) == count and sum(axis.get_visible() for axis in figure.axes) == count
+    for axis in axes[-columns:]:
+        assert axis.xaxis.get_tick_params()["labelbottom"]
     plt.close(figure)
