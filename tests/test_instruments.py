@@ -305,7 +305,7 @@ def read_alone_and_in_company(kind, checkpoint, mask):
 
     with torch.no_grad():  # tiny weights would hide a difference
         for weight in network.parameters():
-            weight *= 5 if weight.ndim == 2 else 1
+            weight *= 20 if weight.ndim == 2 else 1
 
     def drop(module, arguments, given):
         return arguments, {**given, "attention_mask": torch.ones_like(given["attention_mask"])}
