@@ -214,8 +214,13 @@ def escape_bound(margin: float, temperature: float, n_tokens: int) -> float:
         :math:`\gamma`, in units of the scores.
     temperature : float or ndarray
     n_tokens : int
+
+    Raises
+    ------
+    ValueError
+        For a temperature that is not positive and finite.
     """
-    return (n_tokens - 1) * np.exp(-margin / temperature)
+    return (n_tokens - 1) * np.exp(-margin / check_temperature(temperature, np.shape(temperature)))
 
 
 def mixing_lower_bound(margin: float, temperature: float, n_tokens: int) -> float:
@@ -227,5 +232,10 @@ def mixing_lower_bound(margin: float, temperature: float, n_tokens: int) -> floa
         :math:`\gamma`, in units of the scores.
     temperature : float or ndarray
     n_tokens : int
+
+    Raises
+    ------
+    ValueError
+        For a temperature that is not positive and finite.
     """
-    return np.exp(margin / temperature) / (4 * (n_tokens - 1))
+    return np.exp(margin / check_temperature(temperature, np.shape(temperature))) / (4 * (n_tokens - 1))

@@ -209,7 +209,7 @@ class TabularModel:
             (`checks.check_question`).
         """
         check_question(states, sites, self.n_tokens, self.n_sites)
-        states, sites = torch.as_tensor(states), torch.as_tensor(sites)
+        states, sites = torch.as_tensor(states).long(), torch.as_tensor(sites).long()
         if hidden is not None and (besides := hidden_besides(hidden, states, sites)).any():
             if not self._of_joint:
                 raise ValueError(
@@ -269,7 +269,7 @@ class IsingModel:
         joint, summed over these. ValueError for tokens or sites that the model lacks (`checks.check_question`).
         """
         check_question(states, sites, self.n_tokens, self.n_sites)
-        states, sites = torch.as_tensor(states), torch.as_tensor(sites)
+        states, sites = torch.as_tensor(states).long(), torch.as_tensor(sites).long()
         local = (self.couplings[sites] * (2.0 * states - 1)).sum(1) + self.field[sites]
         scores = torch.stack([-local, local], dim=1)
         if hidden is None:
