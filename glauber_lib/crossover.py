@@ -11,10 +11,11 @@ from scipy.special import ndtr
 from sklearn.linear_model import LogisticRegression
 
 from glauber_lib import exact
-from glauber_lib.checks import check_count, check_seed, check_temperatures
+from glauber_lib.checks import check_contexts, check_count, check_seed, check_temperature, check_temperatures
 from glauber_lib.couplings import Coalescence, coalesce
-from glauber_lib.influence import contraction_bound
+from glauber_lib.influence import check_contraction, contraction_bound
 from glauber_lib.models import TabularModel
+from glauber_lib.resampling import members
 from glauber_lib.stats import Interval, percentile_interval
 from glauber_lib.survival import time_until
 
@@ -31,7 +32,10 @@ def coalescence_bound(alpha: float, n: int, chance: float = 0.5) -> float:
 
     By contraction the expected Hamming distance after t steps is at most :math:`n (1 - (1 - \alpha)/n)^t`. A pair that
     has not met is at distance one at least. So :math:`t = n/(1 - \alpha) \log(n/(1 - \mathrm{chance}))` steps suffice.
+
+    ValueError for an `alpha` that is nan or negative, an `n` below one, or a `chance` outside of 0 .. 1.
     """
+    check_contraction(alpha, n, 1 - chance)
     return n / (1 - alpha) * np.log(n / (1 - chance)) if alpha < 1 else np.inf
 
 
@@ -55,15 +59,20 @@ def hitting_times(distance: Mapping[int, ArrayLike], looks: ArrayLike, level: fl
     Raises
     ------
     ValueError
-        If a distance is nan, or a trial is at `level` already at its start.
+        If a distance or `level` is nan, a trial is at `level` already at its start, or `looks` do not rise, or a trial
+        has not one distance for each.
 
     Notes
     -----
     A distance that misses `level` by its rounding alone, as 1 - 4/5 misses 0.2, has reached it.
     """
     looks, tables = np.asarray(looks, float), []
+    if looks.ndim != 1 or not (np.diff(looks) > 0).all() or np.isnan(level):
+        raise ValueError(f"looks must rise and level must be a number, got {looks} and {level}")
     for n, values in distance.items():
         values = np.asarray(values)
+        if values.shape[1:] != looks.shape or not len(looks):
+            raise ValueError(f"distances must have shape (trials, {len(looks)} looks), got {values.shape} at n = {n}")
         if np.isnan(values).any():
             raise ValueError(f"distances must be numbers, got nan in {np.isnan(values).any(1).sum()} trials of n = {n}")
         rounding = 4 * np.finfo(values.dtype if values.dtype.kind == "f" else float).eps
@@ -117,7 +126,8 @@ def compare_growth(
     Raises
     ------
     ValueError
-        If the three differ in length, a length or an end is nan, or an interval is empty or begins below zero.
+        If the three differ in length, a length or an end is nan, an interval is empty or begins below zero, or `groups`
+        does not hold one label for each trial.
     """
     lengths, low, high = (np.asarray(v, float) for v in (n, low, high))
     if not lengths.shape == low.shape == high.shape or lengths.ndim != 1 or not len(lengths):
@@ -156,12 +166,11 @@ def compare_growth(
 def _resamples(lengths, groups, n_resamples, rng):
     """Bootstrap resamples of rows: of whole groups or, without groups, of the rows within each length."""
     if groups is None:
-        members = [np.flatnonzero(lengths == value) for value in np.unique(lengths)]
-        return [np.concatenate([rng.choice(m, len(m)) for m in members]) for _ in range(n_resamples)]
-    groups = np.asarray(groups)
-    members = [np.flatnonzero(groups == name) for name in np.unique(groups)]
-    chosen = rng.integers(len(members), size=(n_resamples, len(members)))
-    return [np.concatenate([members[k] for k in row]) for row in chosen]
+        units = members(lengths, len(lengths))
+        return [np.concatenate([rng.choice(m, len(m)) for m in units]) for _ in range(n_resamples)]
+    units = members(groups, len(lengths))
+    chosen = rng.integers(len(units), size=(n_resamples, len(units)))
+    return [np.concatenate([units[k] for k in row]) for row in chosen]
 
 
 def _fit_log_normal(low, high, start=None):
@@ -234,7 +243,7 @@ def coalescence_beside_mixing(
         with its 95% interval ``low, high`` (nan, inf where the budget does not tell); ``met``, the share within the
         budget.
     """
-    rows, n = [], np.shape(x)[1]
+    rows, n = [], check_contexts(x, table.n_tokens).shape[1]
     for temperature in check_temperatures(temperatures):
         alpha = exact.influence(table, n, temperature).sum(0).max()
         run = coalesce(table, x, y, n_steps=n_steps, temperature=temperature, seed=seed)
@@ -317,7 +326,7 @@ def transition_temperatures(frame: pd.DataFrame, *, n_resamples: int = 200, seed
     ------
     ValueError
         If a pair lacks a run at one of the temperatures of its length, has two, or is not known to have met; if a
-        length has one temperature.
+        length has one temperature; if a length, temperature or pair is missing.
     """
     _check_runs(frame)
     rng, n_resamples = np.random.default_rng(check_seed(seed)), check_count(n_resamples, "n_resamples", least=1)
@@ -353,6 +362,11 @@ def _check_runs(frame):
         raise ValueError(
             f"met must be true or false, got {frame.met.isna().sum()} runs without it: leave their pairs out"
         )
+    if not frame.met.isin([True, False]).all():  # a text such as "False" would count as met
+        raise ValueError(f"met must be true or false, got {frame.met[~frame.met.isin([True, False])].iloc[0]!r}")
+    if frame.empty or frame[["n", "temperature", "pair"]].isna().any(axis=None):
+        raise ValueError(f"every run must have its n, temperature and pair, got {len(frame.dropna())} of {len(frame)}")
+    check_temperature(frame.temperature.to_numpy(float), (len(frame),))
     pairs = frame.pair.unique()
     for n, group in frame.groupby("n"):
         if group.temperature.nunique() < 2:

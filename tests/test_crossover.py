@@ -279,3 +279,36 @@ def test_one_sided_data_give_no_center(met):
     frame = runs(1.0, 0.4, lengths=(5,), pairs=3).assign(met=met)
     (found,) = transition_temperatures(frame, n_resamples=3).values()
     assert np.isnan(found.center) and np.isnan(found.interval).all() and "outside" in str(found)
+
+
+def test_missing_lengths_texts_and_temperatures_of_runs_are_refused():
+    frame = runs(1.0, 0.4, lengths=(5, 10), pairs=8)
+    for column in ("n", "temperature", "pair"):
+        with pytest.raises(ValueError, match="every run must have its n, temperature and pair"):
+            transition_temperatures(frame.assign(**{column: frame[column].astype(float).where(frame.n == 5)}))
+    for met in (frame.met.astype(str), frame.met * 0.5 + 0.2):
+        with pytest.raises(ValueError, match="met must be true or false"):
+            transition_temperatures(frame.assign(met=met))
+    with pytest.raises(ValueError, match="temperature must be > 0"):
+        transition_temperatures(frame.replace({"temperature": {0.25: 0.0}}))
+    with pytest.raises(ValueError, match="got 0 of 0"):
+        transition_temperatures(frame[:0])
+
+
+@pytest.mark.parametrize("looks, level", [([0, 1, 2, 9], 0.3), ([0, 1], 0.3), ([2, 1, 0], 0.3), ([0, 1, 2], np.nan),
+                                          ([0, np.nan, 2], 0.3)])  # fmt: skip
+def test_looks_that_are_not_those_of_the_distances_are_refused(looks, level):
+    with pytest.raises(ValueError, match=r"looks must rise|distances must have shape"):
+        hitting_times({5: [[0, 0.2, 0.6]]}, looks, level)
+
+
+def test_groups_of_other_trials_and_bounds_of_no_chain_are_refused():
+    n = np.repeat([5, 10], 3)
+    for groups in ([0, 1, 2], [0, 1, 2, 0, 1, np.nan]):
+        with pytest.raises(ValueError, match="one label for each of 6 rows"):
+            compare_growth(n, n * 1.0, n * 2.0, groups=groups, n_resamples=2)
+    for alpha, size, chance in ((np.nan, 5, 0.5), (-1, 5, 0.5), (0.5, 0, 0.5), (0.5, 5, 1.0), (0.5, 5, 2.0)):
+        with pytest.raises(ValueError, match="alpha must be a number"):
+            coalescence_bound(alpha, size, chance)
+    with pytest.raises(ValueError, match="states must have shape"):
+        coalescence_beside_mixing(exact.tabulate(IsingModel(np.zeros((2, 2))), 2), [0, 1], [1, 1], [1.0], n_steps=9)
