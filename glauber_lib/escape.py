@@ -5,12 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import ArrayLike
 
 from glauber_lib.chains import run_chains
-from glauber_lib.draws import check_temperature, chunks
-from glauber_lib.growth import times_to_leave
+from glauber_lib.checks import check_contexts, check_count, check_state
 from glauber_lib.models import ConditionalModel
 from glauber_lib.stats import poisson_interval
 
@@ -31,8 +29,14 @@ def observed_stays(timed: pd.DataFrame, by: str) -> pd.DataFrame:
         One row per group, indexed by `by`: ``observed`` (steps of exposure per exit, so that censored stays count; nan
         where no chain left) with its 95% Poisson interval ``low``, ``high``, of which the upper end is infinite where
         no chain left; ``chains``, and ``left``, how many of them did.
+
+    Raises
+    ------
+    ValueError
+        Unless every exposure is a number of steps, and every `left` true or false.
     """
-    groups = timed.groupby(by)
+    _check_stays(timed)
+    groups = timed.groupby(by, dropna=False)
     left, exposure = groups.left.sum().astype(int), groups.exposure.sum()
     ends = np.array([poisson_interval(k) for k in left])
     with np.errstate(divide="ignore"):
@@ -41,48 +45,17 @@ def observed_stays(timed: pd.DataFrame, by: str) -> pd.DataFrame:
     return pd.DataFrame({**columns, "left": left})
 
 
+def _check_stays(stays):
+    """Refuse stays of which the length or the end is not known: sums would leave them out."""
+    known = np.isfinite(stays.exposure.to_numpy(float)) & (stays.exposure >= 0) & stays.left.isin([True, False])
+    if not known.all():
+        raise ValueError(
+            f"every stay must have its exposure in steps and left true or false, got {(~known).sum()} of {len(stays)} "
+            "without"
+        )
+
+
 # Times to leave a set ------------------------------------------------------------------------------------------------
-
-
-def basin_escape_times(model: ConditionalModel, basin: ArrayLike, temperature: float) -> np.ndarray:
-    r"""Mean number of steps to leave a set of states, from each of them: :math:`(I - Q) h = 1`.
-
-    Q is the kernel within the set. The conditionals of the set's K states determine it, however large the vocabulary.
-    The times are precise however rarely the set is left (`growth.times_to_leave`).
-
-    Parameters
-    ----------
-    model : ConditionalModel
-    basin : array_like, int[K, n]
-        Distinct states.
-    temperature : float
-
-    Returns
-    -------
-    ndarray, float64[K]
-
-    Raises
-    ------
-    ValueError
-        For a state that is there twice, or a temperature that is not positive and finite.
-    """
-    basin, temperature = np.asarray(basin), float(check_temperature(temperature))
-    size, n = basin.shape
-    if len(np.unique(basin, axis=0)) != size:
-        raise ValueError("the states of a basin must be distinct")
-    inside, out = np.zeros((size, size)), np.zeros(size)
-    for i in range(n):
-        others = np.unique(np.delete(basin, i, axis=1), axis=0, return_inverse=True)[1].ravel()
-        alike = others[:, None] == others  # states that differ at most at site i
-        for part in chunks(np.arange(size), 256):  # |V| float64 per row
-            law = (model.scores(basin[part], np.full(len(part), i)).double() / temperature).log_softmax(1)
-            tokens = torch.as_tensor(basin[:, i], device=law.device)
-            inside[part] += np.where(alike[part], law[:, tokens].exp().cpu().numpy(), 0.0) / n
-            member = torch.zeros_like(law, dtype=torch.bool)
-            row, column = np.nonzero(alike[part])
-            member[row, tokens[column]] = True
-            out[part] += law.masked_fill(member, -torch.inf).logsumexp(1).exp().cpu().numpy() / n
-    return times_to_leave(inside, out)[0]
 
 
 def time_escapes(
@@ -124,8 +97,13 @@ def time_escapes(
     ------
     KeyboardInterrupt
         After Ctrl-C, before the budget is used up. The checkpoint holds what is done.
+    ValueError
+        As from `run_chains`, for `repeats` below one, and if `start` is no state of the set.
     """
-    members = {tuple(state) for state in np.asarray(basin).tolist()}
+    basin, start = check_contexts(basin, model.n_tokens), check_state(start, model.n_tokens)
+    members = {tuple(state) for state in basin.tolist()}
+    if tuple(start.tolist()) not in members:
+        raise ValueError(f"start must be a state of the basin, got {start.tolist()}")
     inside = lambda states: np.array([tuple(state) in members for state in states.tolist()])  # noqa: E731
     options = {"n_steps": n_steps, "seed": seed, "holding": holding, "checkpoint": checkpoint}
     return _time_exits(model, start, inside, repeats, temperature=temperature, **options)
@@ -170,7 +148,12 @@ def time_count_escapes(
     ------
     KeyboardInterrupt
         After Ctrl-C, as `time_escapes`.
+    ValueError
+        As from `run_chains`, for `repeats` below one, a `token` that the model lacks, or a `floor` that no count is
+        above.
     """
+    start, token = check_state(start, model.n_tokens), check_count(token, "token", most=model.n_tokens - 1)
+    floor = check_count(floor, "floor", most=len(start) - 1)
     inside = lambda states: (states == token).sum(1) > floor  # noqa: E731
     options = {"n_steps": n_steps, "max_moves": max_moves, "seed": seed, "holding": holding, "checkpoint": checkpoint}
     return _time_exits(model, start, inside, repeats, temperature=temperature, **options)
@@ -178,6 +161,7 @@ def time_count_escapes(
 
 def _time_exits(model, start, inside: Callable[[np.ndarray], np.ndarray], repeats, **options):
     """Steps until the first state for which ``inside`` bool[K] does not hold, of `repeats` chains."""
+    repeats = check_count(repeats, "repeats", least=1)
     trace = run_chains(model, np.tile(start, (repeats, 1)), until=lambda states: ~inside(states), **options)
     if not trace.complete:
         raise KeyboardInterrupt

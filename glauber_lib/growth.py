@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 from tqdm.auto import tqdm
 
-from glauber_lib.draws import check_temperature
+from glauber_lib.checks import check_contexts, check_count, check_temperature
 from glauber_lib.margins import scores_by_site
 from glauber_lib.models import ConditionalModel
 
@@ -153,11 +153,10 @@ def grow_sets(
     ValueError
         For a temperature that is not positive and finite, or a `cap` below one.
     """
-    seeds = np.asarray(seeds)
+    seeds, cap = check_contexts(seeds, model.n_tokens), check_count(cap, "cap", least=1)
     temperature = check_temperature(temperature, (len(seeds),))
-    if cap < 1:
-        raise ValueError(f"cap must be at least 1, got {cap}")
-    sets = [_Growing(state, tau, min(kept, model.n_tokens - 1)) for state, tau in zip(seeds, temperature, strict=True)]
+    kept = min(check_count(kept, "kept", least=1), model.n_tokens - 1)
+    sets = [_Growing(state, tau, kept) for state, tau in zip(seeds, temperature, strict=True)]
     growing = sets
     with tqdm(total=len(sets), desc=progress, unit="set", disable=progress is None, leave=False) as bar:
         while growing:

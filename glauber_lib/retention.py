@@ -80,8 +80,9 @@ def time_traps(
     -------
     DataFrame
         Per chain, of its ``trap``: ``duration``, its end not later than ``stride`` steps before (0: the first window
-        is none of a trap), and ``ended`` (False: censored by the budget); ``first_move`` and ``moved``, steps in the
-        modal state and whether it was left; ``in_set`` and ``left``, the same of the grown set.
+        is none of a trap), and ``ended`` (False: censored by the budget); ``returned``, the step at which the chain
+        left the modal state for good, that is for a window's length, and ``gone`` (False: censored); ``first_move`` and
+        ``moved``, steps in the modal state and whether it was left; ``in_set`` and ``left``, the same of the grown set.
 
     Raises
     ------
@@ -105,11 +106,20 @@ def time_traps(
         rows.append(
             {
                 "trap": k // repeats, "duration": 0 if held is None else held - window + stride,
-                "ended": held is None or held + stride <= n_steps, "first_move": int(steps[0]),
+                "ended": held is None or held + stride <= n_steps, **_last_return(states, entered, steps, window),
+                "first_move": int(steps[0]),
                 "moved": len(states) > 1, "in_set": outside[0] if outside else n_steps, "left": bool(outside),
             }
         )  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def _last_return(states, entered, steps, window):
+    """When a chain left its first state for `window` steps or more; censored where that is not seen."""
+    there = np.flatnonzero((states == states[0]).all(1))
+    away, end = entered[there] + steps[there], entered[-1] + steps[-1]
+    long = np.append(entered[there][1:], end) - away >= window
+    return {"returned": int(away[long.argmax()] if long.any() else away[-1]), "gone": bool(long.any())}
 
 
 def rank_concordance(predictor: ArrayLike, time: ArrayLike, ended: ArrayLike, trap: ArrayLike) -> float:

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from glauber_lib.chains import run_chains
+from glauber_lib.checks import check_count, check_state
 from glauber_lib.drift import birth_death_time, token_drift
 from glauber_lib.engine import Conditionals
 from glauber_lib.models import ConditionalModel
@@ -120,7 +121,7 @@ def run_in_strip(
     KeyboardInterrupt
         After Ctrl-C, before the budget is used up.
     """
-    start = np.asarray(start)
+    start, n_chains = check_state(start, model.n_tokens), check_count(n_chains, "n_chains", least=1)
     if (start == token).sum() <= floor or epochs < 2:
         raise ValueError(f"need a start above the floor {floor} and two epochs, got {(start == token).sum()}, {epochs}")
     outside = lambda states: (states == token).sum(1) <= floor  # noqa: E731

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from glauber_lib import exact
 from glauber_lib.escape import (
-    basin_escape_times,
     observed_stays,
     time_count_escapes,
     time_escapes,
 )
-from glauber_lib.margins import escape_probability
+from glauber_lib.margins import basin_escape_times, escape_probability
 from glauber_lib.models import IsingModel, TabularModel, all_states
 from glauber_lib.stats import poisson_interval
 
@@ -28,6 +27,14 @@ def test_observed_stays_count_the_steps_of_censored_chains():
     np.testing.assert_allclose(table.loc[1, ["observed", "low", "high"]].astype(float), [20, 40 / high, 40 / low])
     assert np.isnan(table.observed[0]) and table.high[0] == np.inf
     assert table.low[0] == pytest.approx(100 / -np.log(0.025))  # no exit in 100 steps
+
+
+def test_stays_of_unknown_length_or_end_are_not_left_out():
+    stays = pd.DataFrame({"exposure": [10.0, 20.0, 30.0], "left": [1, 1, 0], "k": 1})
+    for wrong in ({"exposure": [10, np.nan, 30]}, {"exposure": [10, np.inf, 30]}, {"left": [1, np.nan, 0]}):
+        with pytest.raises(ValueError, match=r"every stay must have its exposure.* got 1 of 3 without"):
+            observed_stays(stays.assign(**wrong), "k")
+    assert observed_stays(stays.assign(k=[1, np.nan, 1]), "k").chains.tolist() == [2, 1]
 
 
 # Sets of states ----------------------------------------------------------------------------------------------------
@@ -46,6 +53,36 @@ def test_escape_time_of_one_state_is_the_inverse_of_its_probability_however_smal
     model = TabularModel([[[30.0, 30.0], [0.0, 0.0]], [[32.0, 0.0], [32.0, 0.0]]])
     (time,) = basin_escape_times(model, [[0, 0]], 0.5)
     assert time == pytest.approx(1 / escape_probability(model, [0, 0], 0.5)) and time > 1e25
+
+
+def deep_pair(depth):
+    """Two states, 00 and 01, that a chain hops between; both prefer token 0 at site 0 by `depth`."""
+    table = np.zeros((2, 2, 2))
+    table[0, 0] = depth
+    return TabularModel(table)
+
+
+@pytest.mark.parametrize("depth", [5.0, 40.0, 300.0, 700.0])
+def test_the_time_to_leave_a_set_is_exact_however_much_slower_than_its_moves(depth):
+    # site 0 is chosen every second step, and leaves with chance 1 / (1 + e^depth) from either state
+    times = basin_escape_times(deep_pair(depth), [[0, 0], [0, 1]], 1.0)
+    np.testing.assert_allclose(times, 2 * (1 + np.exp(depth)), rtol=1e-12)
+
+
+def test_a_time_beyond_float64_is_infinite():
+    assert np.isinf(basin_escape_times(deep_pair(800.0), [[0, 0], [0, 1]], 1.0)).all()
+
+
+def test_a_set_that_is_never_left_is_said_so():
+    table = np.zeros((2, 2, 2))
+    table[0, 1] = -np.inf
+    with pytest.raises(ValueError, match="never left: every other token has no chance"):
+        basin_escape_times(TabularModel(table), [[0, 0], [0, 1]], 1.0)
+
+
+def test_a_start_outside_the_set_is_refused():
+    with pytest.raises(ValueError, match=r"start must be a state of the basin, got \[1, 1\]"):
+        time_escapes(random_table(2, 2), [1, 1], [[0, 0]], 1.0, repeats=2, n_steps=5)
 
 
 def test_a_basin_with_a_state_twice_is_refused():

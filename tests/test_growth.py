@@ -112,5 +112,5 @@ def test_tokens_that_are_not_kept_leave_the_set():
 
 
 def test_a_cap_below_one_is_refused():
-    with pytest.raises(ValueError, match="cap must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"cap .*got 0"):
         grow_sets(random_table(2, 2), [[0, 0]], 1.0, cap=0)

@@ -7,7 +7,14 @@ from conftest import random_table
 from glauber_lib.chains import run_chains
 from glauber_lib.growth import GrownSet, grow_sets
 from glauber_lib.models import TabularModel, all_states
-from glauber_lib.retention import duration_factor, exit_ratio, find_traps, rank_concordance, time_traps
+from glauber_lib.retention import (
+    _last_return,
+    duration_factor,
+    exit_ratio,
+    find_traps,
+    rank_concordance,
+    time_traps,
+)
 from glauber_lib.stats import bootstrap_interval
 
 
@@ -35,6 +42,15 @@ def test_durations_from_a_well_are_those_of_its_windows():
     # a state with escape probability p: the mean of the first move, censored moves included
     rate = timed.moved.sum() / timed.first_move.sum()
     assert rate == pytest.approx(1 / sets[0].time, rel=0.6)
+
+
+def test_the_last_return_is_that_before_the_first_long_absence():
+    # in the first state during 0-10 and 15-40, away for 50 steps, back during 90-95, away to 100
+    states = np.array([[0], [1], [0], [1], [0], [1]])
+    entered, steps = np.array([0, 10, 15, 40, 90, 95]), np.array([10, 5, 25, 50, 5, 5])
+    assert _last_return(states, entered, steps, 50) == {"returned": 40, "gone": True}
+    assert _last_return(states, entered, steps, 5) == {"returned": 10, "gone": True}
+    assert _last_return(states, entered, steps, 51) == {"returned": 95, "gone": False}
 
 
 def test_exits_from_a_grown_set_have_its_exact_rate():
