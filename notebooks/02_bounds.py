@@ -37,7 +37,7 @@ import pandas as pd
 from glauber_lib import drift, escape, exact, growth, influence, margins, models, retention, strips
 from glauber_lib.chains import run_chains
 from glauber_lib.paper import Run
-from glauber_lib.plotting import COLORS, PAGE, matrix, plain_ticks, reference_line, value_ticks
+from glauber_lib.plotting import COLORS, PAGE, literal, matrix, plain_ticks, reference_line, value_ticks
 from glauber_lib.stats import Estimate, bootstrap_estimate, rank_correlation, share_estimate
 
 run = Run("02_bounds", profile)
