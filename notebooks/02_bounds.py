@@ -772,11 +772,19 @@ def draw_ranks(axis):
         mine = [ranks[ending, name] for name in PREDICTORS]
         values, ends = np.array([one.value for one in mine]), np.array([one.interval for one in mine]).T
         bars = np.clip([values - ends[0], ends[1] - values], 0, None)
-        axis.errorbar(values, shift - np.arange(len(mine)), xerr=bars, fmt=marker, color=color, capsize=2, label=ending)
+        axis.errorbar(
+            values,
+            shift - np.arange(len(mine)),
+            xerr=bars,
+            fmt=marker,
+            color=color,
+            capsize=2,
+            label=f"rank, end by {ending}",
+        )
     axis.axvline(0.0, color="0.4", linestyle="--", linewidth=1)
     axis.set_yticks(-np.arange(len(PREDICTORS)), PREDICTORS)
-    axis.set(ylim=(0.5 - len(PREDICTORS), 0.5), xlabel="Somers’ D of predictor, duration")
-    axis.set_title(f"Ranks, 95%, {found.chain.nunique()} chains")
+    axis.set(ylim=(0.5 - len(PREDICTORS), 0.5), xlabel="Somers’ D")
+    axis.set_title(f"{found.chain.nunique()} chains, 95%")
 
 
 # %%
@@ -784,11 +792,10 @@ escape_figure, escape_axes = plt.subplots(1, 3, figsize=(PAGE, 3.3), width_ratio
 for escape_axis, ending in zip(escape_axes, endings, strict=False):
     draw_durations(escape_axis, ending)
 draw_ranks(escape_axes[2])
-escape_axes[0].set_ylabel(f"observed mean of {run['escape_repeats']} chains (steps), 95%")
+escape_axes[0].set_ylabel(f"observed mean (steps), 95%, {run['escape_repeats']} chains")
 escape_axes[1].sharey(escape_axes[0])
-handles = escape_axes[0].get_legend_handles_labels()
-escape_figure.legend(*handles, loc="outside lower left", ncols=3)
-escape_axes[2].legend(loc="upper center", bbox_to_anchor=(0.4, -0.17), ncols=2, title="end of a trap by")
+handles = [handle for axis in escape_axes[[0, 2]] for handle in axis.get_legend_handles_labels()[0]]
+escape_figure.legend(handles=handles, loc="outside lower center", ncols=4)
 run.save_figure(escape_figure, "bounds-escape")
 
 # %% [markdown]
