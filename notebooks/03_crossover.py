@@ -43,6 +43,13 @@ from glauber_lib.stats import Estimate
 run = Run("03_crossover", profile)
 model, embedder = run.model(run["model"]), run.embedder()
 passages = run.passages(model).text
+
+
+def dodged(values, k, count):
+    """Values on a logarithmic axis, moved aside for series k of `count`, so that intervals do not overlap."""
+    return np.asarray(values, float) * 1.025 ** (k - (count - 1) / 2)
+
+
 MARKERS, DASHES = "osD^vP", ["-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1))]
 
 # %% [markdown]
@@ -177,6 +184,7 @@ def panel_saturation(axis):
             axis, looks_of(traces[n]), band, label=f"n = {n}", color=color, marker=marker, markersize=3
         )
     axis.set(xscale="log", xlabel="step $t$", ylabel="semantic drift $d(t)$", title=f"Drift over time, τ = {hot:g}")
+    plotting.value_ticks(axis, [t for t in (1, 3, 10, 30, 100, 300, 1000) if t <= traces[max(lengths)].n_steps])
     axis.legend(loc="lower right")
 
 
@@ -197,12 +205,18 @@ def panel_drift_against_length(axis):
 # %%
 def panel_hitting_times(axis):
     fine = np.geomspace(min(lengths), max(lengths), 50)
-    for (level, rows), color, marker in zip(first.groupby("level"), COLORS, MARKERS, strict=False):
+    for k, (level, rows) in enumerate(first.groupby("level")):
+        color, marker = COLORS[k], MARKERS[k]
         medians = [survival.median_estimate(at.time, at.reached, unit="chains") for _, at in rows.groupby("n")]
         table = pd.DataFrame([(m.value, *m.interval) for m in medians], columns=["mean", "low", "high"])
         held = exponents[level].loc["c = 1"]
         plotting.interval_bars(
-            axis, lengths, table, color=color, fmt=marker, label=f"$d^*$ = {level:g}: $b$ = {held.b:.2f}"
+            axis,
+            dodged(lengths, k, len(levels)),
+            table,
+            color=color,
+            fmt=marker,
+            label=f"$d^*$ = {level:g}: $b$ = {held.b:.2f}",
         )
         axis.plot(fine, held.a * fine**held.b * np.log(fine), color=color)
         axis.plot(fine, laws[level].a["n log n"] * fine * np.log(fine), ":", color=color)
@@ -212,9 +226,10 @@ def panel_hitting_times(axis):
     )  # fmt: skip
     plotting.value_ticks(axis, lengths)
     plotting.plain_ticks(axis.yaxis)
-    axis.legend()
+    axis.legend(loc="upper left")
 
 
+# %%
 def panel_cold(axis):
     for table, temperature, dash in ((first, hot, "--"), (cold_first, cold, "-")):
         rows = table[(table.level == far) & table.n.isin(cold_lengths)]
@@ -339,8 +354,8 @@ def panel_share_met(axis):
     def draw(n, fit, rows, color, marker, dash):
         met = [stats.share_estimate(int(m.sum()), n_pairs, unit="pairs") for _, m in rows.groupby("temperature").met]
         table = pd.DataFrame([(e.value, *e.interval) for e in met], columns=["mean", "low", "high"])
-        shift = 1.015 ** (list(found).index(n) - (len(found) - 1) / 2)
-        plotting.interval_bars(axis, temperatures * shift, table, color=color, fmt=marker, label=f"n = {n}")
+        at = dodged(temperatures, list(found).index(n), len(found))
+        plotting.interval_bars(axis, at, table, color=color, fmt=marker, label=f"n = {n}")
         axis.plot(fine, fit.share_met(fine), color=color, linestyle=dash)
 
     over_lengths(draw)
@@ -359,7 +374,8 @@ def panel_scaled_time(axis, collapsed):
         medians = [survival.median_estimate(g.time, g.met, unit="pairs") for _, g in rows.groupby("temperature")]
         table = pd.DataFrame([(m.value, *m.interval) for m in medians], columns=["mean", "low", "high"]) / scale
         shown = table[table["mean"].notna()].fillna(kappa).replace(np.inf, kappa)  # an open interval ends at the budget
-        plotting.interval_bars(axis, temperatures[shown.index] / unit, shown, color=color, fmt=marker, label=f"n = {n}")
+        at = dodged(temperatures, 0 if collapsed else list(found).index(n), 1 if collapsed else len(found)) / unit
+        plotting.interval_bars(axis, at[shown.index], shown, color=color, fmt=marker, label=f"n = {n}")
         axis.plot(fine / unit, fit.median(fine) / scale, color=color, linestyle=dash)
 
     over_lengths(draw)
@@ -382,7 +398,7 @@ def panel_centers(axis):
     over_lengths(draw)
     axis.set(
         xscale="log", xlabel="sequence length $n$", ylabel=r"transition temperature $\tau_c$",
-        title=rf"$\tau_c(n)$, {100 - 5}% intervals",
+        title=r"$\tau_c(n)$, 95% intervals",
     )  # fmt: skip
     plotting.value_ticks(axis, coupling_lengths)
 
