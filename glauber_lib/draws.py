@@ -105,6 +105,22 @@ def check_frozen(frozen: npt.ArrayLike | None, states: np.ndarray) -> np.ndarray
     return frozen
 
 
+def check_precision(dtype: torch.dtype | np.dtype, what: str) -> None:
+    """Whether numbers of a type of torch or numpy are as precise as everything here takes for granted.
+
+    Raises
+    ------
+    ValueError
+        Unless it is float32 or float64; `what` says whose numbers they are.
+    """
+    kind = str(dtype).removeprefix("torch.")
+    if kind not in ("float32", "float64"):
+        raise ValueError(
+            f"{what} must be float32 or float64, got {kind}: load the model in float32, convert it with .float(), and "
+            "compute outside torch.autocast"
+        )
+
+
 def chunks(index: np.ndarray, size: int) -> list[np.ndarray]:
     """Consecutive pieces of at most `size` elements of the array `index`; an empty array has none."""
     return [index[k : k + size] for k in range(0, len(index), size)]
@@ -161,7 +177,7 @@ def inverse_cdf(weights: torch.Tensor, uniform: torch.Tensor) -> tuple[torch.Ten
     Parameters
     ----------
     weights : torch.Tensor, float64[B, V]
-        Not necessarily normalised.
+        Not necessarily normalised. Float32 is summed in float64.
     uniform : torch.Tensor, float64[B]
         In [0, 1).
 
@@ -171,12 +187,22 @@ def inverse_cdf(weights: torch.Tensor, uniform: torch.Tensor) -> tuple[torch.Ten
         First index whose cumulative weight exceeds the uniform share of the total: never one of zero weight.
     low, high : torch.Tensor, float64[B]
         The interval of uniforms that gives this index.
+
+    Raises
+    ------
+    ValueError
+        For weights or uniforms of another precision, or weights of a row that sum to zero or to no number.
     """
+    if weights.dtype != torch.float64 or uniform.dtype != torch.float64:
+        check_precision(weights.dtype, "weights")
+        check_precision(uniform.dtype, "uniforms")
+        weights, uniform = weights.double(), uniform.double()
     cumulative = weights.cumsum(-1)
     total = cumulative[:, -1]
+    if len(total) and not total.min().item() > 0:  # of nan the least is nan
+        raise ValueError(f"weights of a row must have a positive sum, got {total.min().item()}")
     target = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
     index = torch.searchsorted(cumulative, target[:, None], right=True)  # (B, 1)
-    index = index.clamp(max=weights.shape[1] - 1)  # only where all weights are zero
     high = cumulative.gather(1, index)[:, 0]
     low = cumulative.gather(1, (index - 1).clamp(min=0))[:, 0].where(index[:, 0] > 0, torch.zeros_like(total))
     return index[:, 0], low / total, high / total

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
+from glauber_lib.answers import ask
 from glauber_lib.draws import ABSENT, chunks, uniforms
 from glauber_lib.models import ConditionalModel
 
@@ -68,7 +69,7 @@ class Conditionals:
         return self._pool.nbytes + table
 
     def scores(self, states: np.ndarray, sites: np.ndarray) -> torch.Tensor:
-        """Scores [B, V] at ``sites`` int[B] of ``states`` int[B, n]."""
+        """Scores [B, V] at ``sites`` int[B] of ``states`` int[B, n], checked as `answers.ask` does."""
         if self.memory == 0:
             return self._evaluate(states, sites)
         masked = states.copy()
@@ -94,9 +95,9 @@ class Conditionals:
         self.calls += len(states)
         lengths = (states != ABSENT).sum(1)
         if (lengths == states.shape[1]).all():
-            return self.model.scores(states, sites)
+            return ask(self.model, states, sites)
         groups = {n: np.flatnonzero(lengths == n) for n in np.unique(lengths)}
-        scores = torch.cat([self.model.scores(states[rows, :n], sites[rows]) for n, rows in groups.items()])
+        scores = torch.cat([ask(self.model, states[rows, :n], sites[rows]) for n, rows in groups.items()])
         return scores[np.argsort(np.concatenate(list(groups.values())))]
 
     def _remember(self, keys: list[bytes], rows: torch.Tensor) -> None:

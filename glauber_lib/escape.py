@@ -9,6 +9,7 @@ import statsmodels.api as sm
 import torch
 from numpy.typing import ArrayLike
 
+from glauber_lib.answers import ask
 from glauber_lib.chains import run_chains
 from glauber_lib.draws import check_temperature, chunks
 from glauber_lib.margins import escape_probability
@@ -238,7 +239,7 @@ def basin_escape_times(model: ConditionalModel, basin: ArrayLike, temperature: f
         others = np.unique(np.delete(basin, i, axis=1), axis=0, return_inverse=True)[1].ravel()
         alike = others[:, None] == others  # states that differ at most at site i
         for part in chunks(np.arange(size), 256):  # |V| float64 per row
-            law = (model.scores(basin[part], np.full(len(part), i)).double() / temperature).log_softmax(1)
+            law = (ask(model, basin[part], np.full(len(part), i)).double() / temperature).log_softmax(1)
             tokens = torch.as_tensor(basin[:, i], device=law.device)
             inside[part] += np.where(alike[part], law[:, tokens].exp().cpu().numpy(), 0.0) / n
             member = torch.zeros_like(law, dtype=torch.bool)

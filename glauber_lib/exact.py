@@ -11,6 +11,7 @@ import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
+from glauber_lib.answers import ask
 from glauber_lib.draws import check_temperature, probabilities
 from glauber_lib.influence import contraction_bound
 from glauber_lib.margins import mixing_lower_bound
@@ -27,7 +28,7 @@ def tabulate(model: ConditionalModel, n_sites: int) -> TabularModel:
     others = all_states(n_tokens, n_sites - 1) if n_sites > 1 else np.zeros((1, 0), dtype=np.int64)  # the other sites
     table = []
     for i in range(n_sites):
-        scores = model.scores(np.insert(others, i, 0, axis=1), np.full(len(others), i)).cpu().numpy()
+        scores = ask(model, np.insert(others, i, 0, axis=1), np.full(len(others), i)).cpu().numpy()
         table.append(np.moveaxis(scores.reshape((n_tokens,) * n_sites), -1, i))
     return TabularModel(np.stack(table))
 
@@ -37,10 +38,7 @@ def conditional_laws(model: ConditionalModel, n_sites: int, temperature: float =
     states = all_states(model.n_tokens, n_sites)
     temperatures = check_temperature(temperature, (len(states),))
     return np.stack(
-        [
-            probabilities(model.scores(states, np.full(len(states), i)), temperatures).cpu().numpy()
-            for i in range(n_sites)
-        ]
+        [probabilities(ask(model, states, np.full(len(states), i)), temperatures).cpu().numpy() for i in range(n_sites)]
     )
 
 
@@ -201,13 +199,18 @@ def influence(model: ConditionalModel, n_sites: int, temperature: float = 1.0) -
 
 
 def oscillation(model: ConditionalModel, n_sites: int) -> np.ndarray:
-    r"""The oscillation :math:`\delta_{ij}` of score differences, float64[n, n], by the supremum over all pairs."""
+    r"""The oscillation :math:`\delta_{ij}` of score differences, float64[n, n], by the supremum over all pairs.
+
+    It is infinite where one state bans a token that the other allows.
+    """
     states = all_states(model.n_tokens, n_sites)
     out = np.zeros((n_sites, n_sites))
     for i in range(n_sites):
-        scores = model.scores(states, np.full(len(states), i)).double().cpu().numpy()
+        scores = ask(model, states, np.full(len(states), i)).double().cpu().numpy()
         for j in set(range(n_sites)) - {i}:
-            out[i, j] = np.ptp(_pairs(scores, model.n_tokens, j), axis=1).max()
+            with np.errstate(invalid="ignore"):
+                difference = _pairs(scores, model.n_tokens, j)  # nan where both states ban the token
+            out[i, j] = (np.nanmax(difference, axis=1) - np.nanmin(difference, axis=1)).max()
     return out
 
 
@@ -226,7 +229,7 @@ def margin(model: ConditionalModel, basin: ArrayLike) -> float:
     basin = np.asarray(basin)
     members, gamma = {tuple(x) for x in basin.tolist()}, np.inf
     for i in range(basin.shape[1]):
-        scores = model.scores(basin, np.full(len(basin), i)).double().cpu().numpy()
+        scores = ask(model, basin, np.full(len(basin), i)).double().cpu().numpy()
         for x, row in zip(basin, scores, strict=True):
             inside = [tuple(np.concatenate([x[:i], [v], x[i + 1 :]]).tolist()) in members for v in range(len(row))]
             if not all(inside):

@@ -21,6 +21,7 @@ import pandas as pd
 import torch
 from numpy.typing import ArrayLike
 
+from glauber_lib.answers import ask, check_scores, name_of
 from glauber_lib.draws import check_temperature, inverse_cdf, weights
 from glauber_lib.models import ConditionalModel
 
@@ -94,39 +95,50 @@ def sample_rectangles(
     Raises
     ------
     ValueError
-        If the states have one site, or `temperature` is not positive.
+        If the states have one site, `temperature` is not positive, the scores are none that `answers.ask` accepts, or a
+        site has no token but the present one that is not banned.
     """
     states = np.asarray(states)
     if states.shape[1] < 2:
         raise ValueError(f"a rectangle needs two sites, got states of {states.shape[1]}")
+    temperature = None if temperature is None else float(check_temperature(temperature))
     rng = np.random.default_rng([seed, 1])
     passage = rng.integers(len(states), size=n_rectangles)
     chosen = states[passage]
     i = rng.integers(states.shape[1], size=n_rectangles)
     j = (i + rng.integers(1, states.shape[1], size=n_rectangles)) % states.shape[1]
-    scores = propose or model.scores
 
     def replacements(sites):
-        predictions, present = scores(chosen, sites), chosen[np.arange(n_rectangles), sites]
+        scores = ask(model, chosen, sites) if propose is None else propose(chosen, sites)
+        predictions, present = check_scores(scores, model, chosen, sites), chosen[np.arange(n_rectangles), sites]
+        others = predictions.to(torch.float64, copy=True)
+        others[torch.arange(n_rectangles), torch.as_tensor(present)] = -torch.inf
+        if len(alone := torch.nonzero(others.amax(1) == -torch.inf)):
+            k = int(alone[0])
+            raise ValueError(
+                f"{name_of(model)} bans every token but the present one at site {sites[k]} of {chosen[k].tolist()}: no "
+                "rectangle can be drawn there"
+            )
         if temperature is None:
             return _draw_among_best(predictions, present, top, rng)
-        return _draw_by_law(predictions, present, float(check_temperature(temperature)), rng)
+        return _draw_by_law(others, temperature, rng)
 
     return Rectangles(chosen, passage, i, j, replacements(i), replacements(j))
 
 
-def _draw_by_law(predictions, present, temperature, rng):
-    """Tokens int64[K] drawn from the law at `temperature` of scores [K, V], but for the `present` ones."""
-    predictions = predictions.double()
-    predictions[torch.arange(len(present)), torch.as_tensor(present)] = -torch.inf
-    uniform = torch.as_tensor(rng.random(len(present)), device=predictions.device)
-    return inverse_cdf(weights(predictions, temperature), uniform)[0].cpu().numpy()
+def _draw_by_law(others, temperature, rng):
+    """Tokens int64[K] drawn from the law at `temperature` of scores float64[K, V]."""
+    uniform = torch.as_tensor(rng.random(len(others)), device=others.device)
+    return inverse_cdf(weights(others, temperature), uniform)[0].cpu().numpy()
 
 
 def _draw_among_best(predictions, present, top, rng):
-    """Tokens int64[K] drawn uniformly from the `top` best of scores [K, V], but for the `present` ones."""
-    best = predictions.topk(min(top + 1, predictions.shape[1]), dim=1).indices.cpu().numpy()
-    drawn = [rng.choice([v for v in row if v != own][:top]) for row, own in zip(best, present, strict=True)]
+    """Tokens int64[K] drawn uniformly from the `top` best of scores [K, V], but for the `present` and banned ones."""
+    scores, best = (part.cpu().numpy() for part in predictions.topk(min(top + 1, predictions.shape[1]), dim=1))
+    drawn = [
+        rng.choice([v for v in row[allowed] if v != own][:top])
+        for row, allowed, own in zip(best, scores > -np.inf, present, strict=True)
+    ]
     return np.array(drawn, dtype=np.int64)
 
 
@@ -145,19 +157,29 @@ def measure_rectangles(model: ConditionalModel, rectangles: Rectangles, *, tempe
         One row per rectangle: ``passage, i, j, distance, a, b, c, d``; ``I_ij, I_ji`` (nats); ``delta`` =
         :math:`|I_{ij} - I_{ji}|`; ``relative`` = :math:`\Delta/(|I_{ij}| + |I_{ji}|)`; ``influence``, the mean of
         TV(π_i(·|c), π_i(·|d)) and TV(π_j(·|a), π_j(·|b)).
+
+    Raises
+    ------
+    ValueError
+        For scores that `answers.ask` refuses, or a rectangle with a token that the model bans.
     """
     temperature = float(check_temperature(temperature))
     rows = np.arange(len(rectangles))
     a, c = rectangles.states[rows, rectangles.i], rectangles.states[rows, rectangles.j]
 
     def law(states, sites):
-        scores = model.scores(states, sites)
-        return (scores.double() / temperature).log_softmax(1).cpu().numpy()  # (K, V)
+        return (ask(model, states, sites).double() / temperature).log_softmax(1).cpu().numpy()  # (K, V)
 
     def read(sites, old, new, **other):
         """The log cross-ratio read from `sites`, and the total variation that the other site's replacement causes."""
         here, there = law(rectangles.states, sites), law(rectangles.corner(**other), sites)
-        cross_ratio = (there[rows, new] - there[rows, old]) - (here[rows, new] - here[rows, old])
+        corners = np.stack([there[rows, new], there[rows, old], here[rows, new], here[rows, old]])
+        if len(banned := np.flatnonzero(~np.isfinite(corners).all(0))):
+            raise ValueError(
+                f"rectangle {banned[0]}: {name_of(model)} bans one of its tokens at site {sites[banned[0]]}, so that "
+                "it has no log cross-ratio: leave it out"
+            )
+        cross_ratio = (corners[0] - corners[1]) - (corners[2] - corners[3])
         return cross_ratio, 0.5 * np.abs(np.exp(here) - np.exp(there)).sum(1)
 
     from_i, tv_i = read(rectangles.i, a, rectangles.b, d=True)
@@ -198,11 +220,20 @@ def measure_joint(model: Any, rectangles: Rectangles) -> pd.DataFrame:
     -------
     DataFrame
         ``passage, i, j, distance, delta``.
+
+    Raises
+    ------
+    ValueError
+        If a log-probability is not finite.
     """
     corners = {(b, d): rectangles.corner(b=b, d=d) for b in (False, True) for d in (False, True)}
 
     def edge(start, end):
-        values = model.log_prob(np.concatenate([corners[end], corners[start]])).cpu().numpy()
+        states = np.concatenate([corners[end], corners[start]])
+        values = model.log_prob(states).detach().cpu().numpy()
+        if len(wrong := np.flatnonzero(~np.isfinite(values))):
+            k = wrong[0]
+            raise ValueError(f"{name_of(model)} gives log-probability {values[k]} to state {states[k].tolist()}")
         return values[: len(rectangles)] - values[len(rectangles) :]
 
     first = edge((False, False), (True, False)) + edge((True, False), (True, True))

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
+from glauber_lib.answers import ask
 from glauber_lib.checkpoints import Checkpoint, Stored
 from glauber_lib.draws import check_temperature, chunks
 from glauber_lib.models import ConditionalModel
@@ -86,7 +87,7 @@ def replacement_tokens(
 def _replacements(model, contexts, site, n_replacements, rng):
     """Tokens int64[C, R] for one site: half the best predictions, half random, never the present one."""
     own = contexts[:, site]
-    scores = model.scores(contexts, np.full(len(contexts), site)).clone()
+    scores = ask(model, contexts, np.full(len(contexts), site)).clone()
     scores[torch.arange(len(own)), torch.as_tensor(own)] = -torch.inf
     best = scores.topk(n_replacements // 2, dim=1).indices.cpu().numpy()
     random = rng.integers(model.n_tokens - 1, size=(len(contexts), n_replacements - n_replacements // 2))
@@ -177,13 +178,23 @@ def _measure_pair(model, measured, context, j):
     changed[1:, j] = replacements
     at_once = max(1, 2**24 // (model.n_tokens * (n_new + 1)))  # sites of (R + 1, V) float64 at a time
     for others in chunks(np.delete(np.arange(n), j), at_once):
-        scores = model.scores(np.repeat(changed, len(others), axis=0), np.tile(others, n_new + 1))
+        scores = ask(model, np.repeat(changed, len(others), axis=0), np.tile(others, n_new + 1))
         scores = scores.view(n_new + 1, len(others), -1).double()
-        difference = scores[1:] - scores[:1]  # (R, sites, V)
-        measured.delta[context, j][:, others] = (difference.amax(2) - difference.amin(2)).cpu().numpy()
+        measured.delta[context, j][:, others] = _oscillation(scores[1:] - scores[:1]).cpu().numpy()
         for k, temperature in enumerate(measured.temperatures):
             law = torch.softmax(scores / temperature, dim=-1)
             measured.tv[context, j, k][:, others] = 0.5 * (law[1:] - law[:1]).abs().sum(2).cpu().numpy()
+
+
+def _oscillation(difference):
+    """Largest less smallest difference of two rows of scores, of [..., V]; a token that both ban does not count."""
+    spread = difference.amax(-1) - difference.amin(-1)
+    if spread.isnan().any():
+        banned = difference.isnan()
+        spread = difference.masked_fill(banned, -torch.inf).amax(-1) - difference.masked_fill(banned, torch.inf).amin(
+            -1
+        )
+    return spread
 
 
 def _summary(measured):
@@ -222,7 +233,7 @@ def column_influence(
     """
     size, n = x.shape
     others = np.delete(np.arange(n), site)
-    scores = model.scores(np.repeat(np.concatenate([x, y]), n - 1, axis=0), np.tile(others, 2 * size))
+    scores = ask(model, np.repeat(np.concatenate([x, y]), n - 1, axis=0), np.tile(others, 2 * size))
     law = torch.softmax(scores.double() / temperature, dim=-1).view(2, size, n - 1, -1)
     return (0.5 * (law[0] - law[1]).abs().sum((1, 2))).cpu().numpy()
 
@@ -361,5 +372,12 @@ def contraction_bound(alpha: float, n: int, epsilon: float = 0.25) -> float:
         Sites.
     epsilon : float
         Distance in total variation at which the chain counts as mixed.
+
+    Raises
+    ------
+    ValueError
+        If `alpha` is not a number.
     """
+    if np.isnan(alpha):
+        raise ValueError("alpha must be a number, got nan")
     return float(np.ceil(n / (1 - alpha) * np.log(n / epsilon))) if alpha < 1 else np.inf

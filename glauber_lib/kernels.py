@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from glauber_lib.answers import ask
 from glauber_lib.draws import (
     ABSENT,
     check_chains,
@@ -63,7 +64,7 @@ def glauber(
     """
     u = draw()
     site = free[int(u[0] * len(free))]
-    scores = model.scores(state[None], np.array([site]))  # (1, V)
+    scores = ask(model, state[None], np.array([site]))  # (1, V)
     token, _, _ = inverse_cdf(weights(scores, [temperature]), torch.tensor(u[1:2], device=scores.device))
     after = state.copy()
     after[site] = int(token)
@@ -109,7 +110,7 @@ def run(
     ------
     ValueError
         For a temperature that is not positive and finite, states that are no int[B, n] of tokens of the model, a
-        chain without a free site, or a negative `n_steps`.
+        chain without a free site, a negative `n_steps`, or scores that `answers.ask` refuses.
     """
     initial = check_states(states, model.n_tokens)
     temperature = check_temperature(temperature, (len(initial),))
@@ -155,4 +156,4 @@ class Counted:
     def scores(self, states: Any, sites: Any, hidden: Any = None) -> torch.Tensor:
         """See `ConditionalModel.scores`."""
         self.calls += len(states)
-        return self.model.scores(states, sites) if hidden is None else self.model.scores(states, sites, hidden)
+        return ask(self.model, states, sites, hidden)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from glauber_lib.answers import ask
 from glauber_lib.draws import check_temperature, chunks
 from glauber_lib.models import ConditionalModel
 
@@ -32,7 +33,7 @@ def scores_by_site(model: ConditionalModel, states: np.ndarray) -> Iterator[tupl
     size, n = states.shape
     sites, repeated = np.tile(np.arange(n), size), np.repeat(states, n, axis=0)
     for rows in chunks(np.arange(size * n), 256):
-        yield rows, model.scores(repeated[rows], sites[rows]).to(torch.float64, copy=True)
+        yield rows, ask(model, repeated[rows], sites[rows]).to(torch.float64, copy=True)
 
 
 def _site_scores(model, state):

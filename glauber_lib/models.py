@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from glauber_lib.answers import ask, check_rows
+
 LISTED = 2**16  # most states that are listed to sum hidden sites out of one conditional
 
 
@@ -51,9 +53,13 @@ class ConditionalModel(Protocol):
         Returns
         -------
         torch.Tensor, float[B, n_tokens]
-            Logarithms of the conditional law given the visible sites, up to a constant per row.
+            Logarithms of the conditional law given the visible sites, up to a constant per row; float32 or float64,
+            and -inf for a banned token. Everything here asks through `answers.ask`, which checks them.
         """
         ...
+
+
+# Hidden sites --------------------------------------------------------------------------------------------------------
 
 
 def hidden_besides(hidden: Any, states: torch.Tensor, sites: torch.Tensor) -> torch.Tensor:
@@ -106,7 +112,7 @@ def marginal_scores(
     Raises
     ------
     ValueError
-        If a row needs more than `LISTED` states.
+        If a row needs more than `LISTED` states, or `check_rows` refuses what `log_joint` makes of it.
     """
     states, sites, n_hidden = states.long(), sites.long(), hidden.sum(1)
     scores = torch.empty(len(states), n_tokens, dtype=torch.float64, device=states.device)
@@ -123,7 +129,11 @@ def marginal_scores(
         listed = states[row, None].repeat(1, n_listed, 1)  # (b, V^(k+1), n)
         listed.scatter_(2, places[:, None].expand(-1, n_listed, -1), tokens.expand(len(row), -1, -1))
         scores[row] = log_joint(listed.flatten(0, 1)).view(len(row), n_tokens, -1).logsumexp(-1)
+    check_rows(scores, getattr(log_joint, "__self__", log_joint), states, sites)
     return scores
+
+
+# Small models --------------------------------------------------------------------------------------------------------
 
 
 class TabularModel:
@@ -305,14 +315,12 @@ class RestrictedModel:
         The sites are hidden from `model`, to which a hidden site is not restricted to `tokens`.
         """
         full, places = self.fill(states), self.sites[np.asarray(sites)]
-        if hidden is None:
-            scores = self.model.scores(full, places)
-        else:
+        full_hidden = None
+        if hidden is not None:
             besides = hidden_besides(hidden, torch.as_tensor(states), torch.as_tensor(sites))
             full_hidden = np.zeros(full.shape, bool)
             full_hidden[:, self.sites] = besides.numpy()
-            scores = self.model.scores(full, places, full_hidden)
-        return scores[:, torch.as_tensor(self.tokens)]
+        return ask(self.model, full, places, full_hidden)[:, torch.as_tensor(self.tokens)]
 
 
 def all_states(n_tokens: int, n_sites: int) -> np.ndarray:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from glauber_lib.draws import check_precision
 from glauber_lib.traces import Trace
 
 
@@ -32,14 +33,21 @@ class TextScorer(Protocol):
 
 
 def cosine_distance(vectors: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """``1 - cos`` between unit vectors, over the last axis: the semantic drift of the paper's §6.1."""
+    """``1 - cos`` between unit vectors, over the last axis: the semantic drift of the paper's §6.1.
+
+    ValueError for vectors in half precision.
+    """
+    for given in map(np.asarray, (vectors, reference)):
+        if given.dtype.kind not in "iu":
+            check_precision(given.dtype, "vectors")
     return 1.0 - (vectors * reference).sum(-1)
 
 
 def embed_states(model: Any, embedder: TextEmbedder, states: ArrayLike) -> np.ndarray:
-    """Embeddings float32[..., d] of states int[..., n] of a language model."""
+    """Embeddings float[..., d] of states int[..., n] of a language model; ValueError for vectors in half precision."""
     states = np.asarray(states)
     vectors = embedder.embed(model.texts(states.reshape(-1, states.shape[-1])))
+    check_precision(vectors.dtype, f"vectors of {type(embedder).__name__}")
     return vectors.reshape(*states.shape[:-1], -1)
 
 

@@ -49,7 +49,9 @@ from glauber_lib.paper import Run
 run = Run("01_incompatibility", profile)
 masked = list(dict.fromkeys([*run["models"], run["model"]]))  # those compared and the chain's own
 control = run.model(run["control"], causal=True)
-passages = run.passages(*map(run.model, masked), control).text  # the same texts for all, each in tokens of its own
+passages = run.passages(
+    *map(run.model, masked), control, n=run["n_tokens"]
+).text  # the same texts for all, each in tokens of its own
 color = dict(zip(masked, plotting.COLORS, strict=False))
 short = {name: name.split("/")[-1] for name in masked}  # of answerdotai/ModernBERT-base what fits a title
 

@@ -42,7 +42,7 @@ from glauber_lib.stats import Estimate, bootstrap_estimate, poisson_interval, ra
 
 run = Run("02_bounds", profile)
 model = run.model(run["model"])
-passages = run.passages(model).text
+passages = run.passages(model, n=max(run["n_tokens"], run["drift_sites"])).text
 n = run["n_tokens"]
 
 # %% [markdown]

@@ -42,7 +42,7 @@ from glauber_lib.stats import Estimate
 
 run = Run("03_crossover", profile)
 model, embedder = run.model(run["model"]), run.embedder()
-passages = run.passages(model).text
+passages = run.passages(model, n=max(*run["drift_lengths"], *run["coupling_lengths"], run["convergence_length"])).text
 
 
 def dodged(values, k, count):

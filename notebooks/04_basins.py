@@ -50,7 +50,7 @@ from glauber_lib.paper import Run
 run = Run("04_basins", profile)
 model, n = run.model(run["model"]), run["n_tokens"]
 compared = list(dict.fromkeys([run["model"], *run["models"]]))  # the chain's own model and those of Table 4
-passages = run.passages(*map(run.model, compared))
+passages = run.passages(*map(run.model, compared), n=n)
 tools = run.instruments(passages)
 scorer, seeds, labels = tools.scorer, tools.seeds, tools.scorer.labels
 politics, baseline = labels.index("politics"), 1 / len(labels)

@@ -1,5 +1,7 @@
 """Rectangles: zero for a joint, the definition otherwise."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from conftest import TEXTS, corpus, fit, random_ising, random_joint, random_tabl
 from hypothesis import given
 from hypothesis import strategies as st
 
+from glauber_lib.drift import token_drift
 from glauber_lib.incompatibility import (
     Rectangles,
     marked_texts,
@@ -17,6 +20,7 @@ from glauber_lib.incompatibility import (
     opposite_signs,
     sample_rectangles,
 )
+from glauber_lib.influence import replacement_tokens
 from glauber_lib.language import load_model
 from glauber_lib.models import TabularModel, all_states
 
@@ -212,6 +216,24 @@ def test_sampling_at_a_temperature_leaves_the_scores_of_the_model_alone():
     before = model.scores(states, np.zeros(9, int)).clone()
     sample_rectangles(model, states, 20, temperature=1.0)
     assert torch.equal(before, model.scores(states, np.zeros(9, int)))
+
+
+def test_rectangles_are_drawn_from_a_model_in_float64_too(tiny):
+    model, states = tiny["bert"], tiny["bert"].states(TEXTS[:4], n=6)
+    for temperature in (1.0, None):
+        single, double = (sample_rectangles(m, states, 30, temperature=temperature) for m in (model, model.double()))
+        np.testing.assert_array_equal(single.states, double.states)
+        assert (single.b == double.b).mean() > 0.9  # but for ties within rounding
+
+
+@pytest.mark.parametrize("temperature", [1.0, None])
+def test_sampling_writes_to_no_table_that_a_model_gives_out(temperature):
+    table = torch.tensor([[0.0, 1.0, 2.0]], dtype=torch.float64).expand(9, -1).clone()
+    model = SimpleNamespace(n_tokens=3, scores=lambda states, sites: table[: len(states)])
+    sample_rectangles(model, all_states(3, 2), 9, temperature=temperature)
+    replacement_tokens(model, all_states(3, 2), 2)
+    token_drift(model, all_states(3, 2)[:4], 0, [1.0])
+    assert (table == torch.tensor([0.0, 1.0, 2.0])).all()
 
 
 def test_exact_conditionals_of_a_causal_model_are_compatible(tiny, tiny_folders):

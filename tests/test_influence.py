@@ -200,6 +200,8 @@ def test_contraction_bound_by_hand():
     assert contraction_bound(0.5, 10) == 74  # 20 log 40 = 73.8
     assert contraction_bound(0.0, 4, epsilon=0.01) == 24  # 4 log 400 = 23.97
     assert contraction_bound(1.0, 10) == contraction_bound(1.5, 10) == np.inf
+    with pytest.raises(ValueError, match="alpha must be a number, got nan"):
+        contraction_bound(np.nan, 10)
 
 
 def test_contraction_norms_of_a_known_matrix():

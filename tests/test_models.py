@@ -449,6 +449,19 @@ def test_decoder_and_embedding_share_storage_also_after_save_and_reload(kind, ti
     assert tied(again.network) and again.checksum == model.checksum
 
 
+@pytest.mark.parametrize("kind", [kind for kind in MASKED if kind != "deberta-v3"])
+def test_a_decoder_in_the_file_is_never_replaced_by_the_embeddings_unseen(kind, tmp_path):
+    network, tokenizer = build_tiny(kind, tie_word_embeddings=False)
+    decoder = network.get_output_embeddings().weight
+    with torch.no_grad():
+        decoder.normal_()
+    network.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text()) | {"tie_word_embeddings": True}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert torch.equal(load_model(tmp_path).network.get_output_embeddings().weight, decoder)
+
+
 HEAD = {  # what a message must name where the head is missing
     "albert": "predictions.dense", "bert": "cls.predictions", "deberta-v2": "cls.predictions",
     "deberta-v3": "lm_predictions", "distilbert": "vocab_transform", "electra": "generator_predictions",
@@ -525,7 +538,7 @@ def test_a_pickled_checkpoint_is_refused_and_never_opened(tiny, tmp_path):
     tiny["bert"].network.config.save_pretrained(tmp_path)
     tiny["bert"].tokenizer.save_pretrained(tmp_path)
     torch.save(tiny["bert"].network.state_dict() | {"x": Bomb(tmp_path / "went-off")}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match=r"no file named model\.safetensors"):
+    with pytest.raises(ValueError, match=r"pytorch_model\.bin is a pickle, without safetensors"):
         load_model(tmp_path)
     assert not (tmp_path / "went-off").exists()
 
@@ -682,6 +695,17 @@ def test_a_file_in_float16_is_read_too(exported, tmp_path):
     assert read.keys() == halves.keys() and all(weight.dtype == torch.float32 for weight in read.values())
     again = load_embedded(name, tmp_path).state_dict()
     assert all(torch.equal(again[key], halves[key].float()) for key in keys)
+
+
+def test_an_exported_matrix_without_its_scale_is_refused_by_name(exported, tmp_path):
+    name, _, folder = exported
+    weights = load_file(folder / name / "model.safetensors")
+    matrix = next(key for key, weight in weights.items() if weight.dtype == torch.int8)
+    del weights[f"{matrix}.scale"]
+    (tmp_path / name).mkdir()
+    save_file(weights, tmp_path / name / "model.safetensors")
+    with pytest.raises(ValueError, match=rf"int8 matrices without '\.scale': \['{re.escape(matrix)}'\]"):
+        load_embedded(name, tmp_path)
 
 
 @pytest.mark.parametrize("change", ["missing", "extra"])
