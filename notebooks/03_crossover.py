@@ -606,7 +606,17 @@ run.claim("crossover/rhat-sees-the-transition", Estimate(contrast, None, chains,
 
 # %% [markdown]
 # ## What was found
-# FOUND
+# **Seen.** Pairs pass smoothly from rarely meeting to always meeting as temperature rises, at temperatures above the model's own
+# (`transition-temperature`). The transition temperature rises slowly with n although the budget grows like n log n (`transition-moves-up`).
+# With n log n as the scale of time and $\tau_c(n)$ as that of temperature the lengths fall on one curve within the stated factor (`collapse`).
+#
+# **Taken back.** The drift at a fixed step does not grow with n before saturation: a longer text has fewer updates a site
+# (`drift-against-n`). What n log n is worth as a law of hitting times at high temperature stands in `hitting-time-exponent` and
+# `hitting-time-law`: a fixed distance below saturation is reached when a fixed share of the sites was resampled, which speaks for the law n.
+#
+# **Open.** With the pairs of the default profile the exponent of the width is too uncertain to tell no sharpening from $n^{-1/2}$
+# (`no-sharpening`, `width-is-constant`). The transition temperature depends on the multiple of n log n that defines it.
+# The solved chain has no slow regime, so it does not test whether coalescence stands for mixing where mixing is slow.
 
 # %%
 run.finish()
