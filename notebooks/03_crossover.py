@@ -235,19 +235,14 @@ def panel_cold(axis):
         rows = table[(table.level == far) & table.n.isin(cold_lengths)]
         for (n, at), color in zip(rows.groupby("n"), COLORS, strict=False):
             curve = survival.survival_curve(at.time, at.reached)
-            axis.step(
-                curve.time / (n * np.log(n)),
-                curve.share,
-                dash,
-                where="post",
-                color=color,
-                label=f"n = {n}, τ = {temperature:g}",
-            )
+            label = f"n = {n}" if temperature == cold else None
+            axis.step(curve.time / (n * np.log(n)), curve.share, dash, where="post", color=color, label=label)
+        axis.plot([], [], dash, color="0.3", label=f"τ = {temperature:g}")
     axis.set(
-        xlabel=r"step / $(n \log n)$", ylabel=f"share not yet at $d^*$ = {far:g}", xlim=(0, run["drift_multiple"]), ylim=(0, 1.02),
-        title="Above and below the transition",
+        xlabel=r"step / $(n \log n)$", ylabel=f"share not yet at $d^*$ = {far:g}",
+        xlim=(0, run["drift_multiple"]), ylim=(0, 1.02), title="Above and below the transition",
     )  # fmt: skip
-    axis.legend(ncols=2, loc="upper right")
+    axis.legend(loc="upper right")
 
 
 # %%
@@ -438,7 +433,7 @@ def panel_survival(axis):
     def draw(k, temperature, color, dash, label):
         rows = times[(times.n == largest) & (times.temperature == temperature)]
         curve = survival.survival_curve(rows.time, rows.met)
-        axis.step(curve.time, curve.share, dash, where="post", color=color, label=label)
+        axis.step(curve.time, curve.share, linestyle=dash, where="post", color=color, label=label)
 
     over_temperatures(
         axis,
@@ -475,7 +470,8 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", 
 run.save_figure(figure, "crossover-coalescence")
 
 # %% [markdown]
-# The distance in embedding space falls where pairs meet and stays near one where they do not: the transition is not an artefact of asking for equal tokens.
+# The mean distance in embedding space orders the temperatures as the survival curves do, so the transition is not an artefact of asking for equal
+# tokens. The distance also falls where few pairs meet: texts become alike before they are equal.
 # The figure has no intervals; those of the shares that met are in the figure before. What comes after the budget is not known.
 #
 # ## Coalescence beside mixing
@@ -485,7 +481,7 @@ run.save_figure(figure, "crossover-coalescence")
 # At the time by which three quarters of the pairs met, the laws of the two chains are within ¼ of each other, on average over the pairs.
 #
 # **Claimed.** Where α < 1, three quarters of the pairs meet within the contraction bound (*contradicted by* a ratio above one: the theorem or the
-# program is wrong). Coalescence stands for mixing, also where mixing is slow: the two times are within a factor of two at every temperature
+# program is wrong). Coalescence stands for mixing: the two times are within a factor of two at every temperature tried
 # (*contradicted by* a temperature at which the interval of their ratio lies outside 1/2 to 2; the worst temperature is reported).
 
 # %%
@@ -518,6 +514,7 @@ def panel_small_chain(axis):
     )
     axis.fill_between(solved["τ"], solved.low, solved.high, color=COLORS[0], alpha=0.2, linewidth=0)
     axis.set(xlabel="temperature τ", ylabel="steps", title=f"{n_words**n_lab} states: {n_lab} sites, {n_words} words")
+    plotting.plain_ticks(axis.yaxis)
     plotting.value_ticks(axis, [t for t in solved["τ"] if t in (0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0)])
     axis.legend()
 
@@ -557,6 +554,7 @@ run.claim("crossover/coalescence-stands-for-mixing", tracking, note=note)
 # The usual check of convergence is R̂ over chains from overdispersed starts, below about 1.01 to 1.1, with an effective sample size.
 # Here the chains start from different passages, and the second half of each run counts.
 # Two summaries of a state are followed: the entropy of its tokens, and the projection of its embedding on the first principal component.
+# The entropy of short texts has no R̂ at high temperature: all tokens differ at every draw.
 #
 # **Asked.** Does R̂ see the transition? One set of chains a temperature gives no interval of R̂, so the answer is a table and no verdict.
 
@@ -608,13 +606,16 @@ run.claim("crossover/rhat-sees-the-transition", Estimate(contrast, None, chains,
 # ## What was found
 # **Seen.** Pairs pass smoothly from rarely meeting to always meeting as temperature rises, at temperatures above the model's own
 # (`transition-temperature`). The transition temperature rises slowly with n although the budget grows like n log n (`transition-moves-up`).
-# With n log n as the scale of time and $\tau_c(n)$ as that of temperature the lengths fall on one curve within the stated factor (`collapse`).
+# With n log n as the scale of time and $\tau_c(n)$ as that of temperature the curves of the shortest and the longest texts agree within the
+# stated factor above the transition (`collapse`). On the solved chain coalescence takes about as long as mixing.
 #
-# **Taken back.** The drift at a fixed step does not grow with n before saturation: a longer text has fewer updates a site
-# (`drift-against-n`). What n log n is worth as a law of hitting times at high temperature stands in `hitting-time-exponent` and
-# `hitting-time-law`: a fixed distance below saturation is reached when a fixed share of the sites was resampled, which speaks for the law n.
+# **Taken back.** The drift at a fixed step does not grow with n. Before saturation the drift falls, because a longer text has fewer updates a
+# site; after saturation no trend is left (`drift-against-n`). At high temperature hitting times do not follow n log n:
+# the law n fits better at every distance tried (`hitting-time-law`, `hitting-time-exponent`). A fixed distance below saturation is reached when a
+# fixed share of the sites was resampled, which takes a multiple of n steps.
 #
-# **Open.** With the pairs of the default profile the exponent of the width is too uncertain to tell no sharpening from $n^{-1/2}$
+# **Open.** Below the transition chains take longer, but whether most of the late ones stall is not decided at these lengths (`cold-drift-stalls`).
+# With the pairs of the default profile the exponent of the width is too uncertain to tell no sharpening from $n^{-1/2}$
 # (`no-sharpening`, `width-is-constant`). The transition temperature depends on the multiple of n log n that defines it.
 # The solved chain has no slow regime, so it does not test whether coalescence stands for mixing where mixing is slow.
 
