@@ -13,6 +13,7 @@ import scipy.stats
 from numpy.typing import ArrayLike
 from scipy.special import log_ndtr
 
+from glauber_lib.checks import check_count, check_seed
 from glauber_lib.stats import Interval
 
 _LOG_ROOT = 0.5 * np.log(2 * np.pi)
@@ -138,7 +139,7 @@ def group_weights(groups: ArrayLike, n_resamples: int, seed: int = 0) -> np.ndar
     seed : int
     """
     names, group = np.unique(np.asarray(groups), return_inverse=True)
-    rng = np.random.default_rng(seed)
+    rng, n_resamples = np.random.default_rng(check_seed(seed)), check_count(n_resamples, "n_resamples", least=1)
     counts = rng.multinomial(len(names), np.full(len(names), 1 / len(names)), size=n_resamples)
     return counts[:, group].astype(float)
 

@@ -1,10 +1,12 @@
-"""Digests of networks, tokenizers and folders: what a cached result that used them depends on."""
+"""Digests of models, networks, tokenizers and folders: what a result that used them depends on."""
 
+import dataclasses
 import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from glauber_lib.draws import check_precision
@@ -79,7 +81,8 @@ class WeightsDigest:
 
     def __call__(self) -> str:
         """Hexadecimal digest of all weights as they are now."""
-        now = [(t.data_ptr(), t._version, _bit_sums(t)) for t in self.network.state_dict().values()]
+        tensors = self.network.state_dict().values()
+        now = [(t.data_ptr(), None if t.is_inference() else t._version, _bit_sums(t)) for t in tensors]
         if self._found is None or self._found[0] != now:
             self._found = now, weights_checksum(self.network)
         return self._found[1]
@@ -115,3 +118,57 @@ def describe_tokenizer(tokenizer) -> str:
     # written in Python, as ESM's is: its repr names the folder
     words, special = sorted(tokenizer.get_vocab().items()), tokenizer.special_tokens_map
     return json.dumps([type(tokenizer).__name__, special, words], default=str)
+
+
+def model_checksum(model: Any) -> str:
+    """Hexadecimal digest of what a model's scores depend on, its `cache_key`.
+
+    It is empty, which means unknown, for a model without one, or with one that holds more than plain data, arrays and
+    other objects with a `cache_key`.
+    """
+    if not hasattr(model, "cache_key"):
+        return ""
+    try:
+        described = json.dumps(model.cache_key, default=_plain)
+    except TypeError:
+        return ""
+    return hashlib.blake2b(described.encode(), digest_size=8).hexdigest()
+
+
+def _plain(value):
+    """What stands in a digest for an object that JSON does not hold."""
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        content = hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=8).hexdigest()
+        return [value.dtype.str, list(value.shape), content]
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Path):
+        return str(value)
+    if (key := getattr(value, "cache_key", None)) is not None:
+        return [type(value).__qualname__, key]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [type(value).__qualname__, {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}]
+    raise TypeError(f"no digest of a {type(value).__qualname__}")
+
+
+def refuse_other_model(found: Any, begun: Any, what: str) -> None:
+    """Refuse to go on from a result that another model made.
+
+    Parameters
+    ----------
+    found, begun : Trace, Coalescence, …
+        What is done, and what the present model would begin with: results with ``model``, a name, and
+        ``model_checksum``, which decides where both are known; otherwise the names do.
+    what : str
+        What the error says first.
+
+    Raises
+    ------
+    ValueError
+        If the models differ.
+    """
+    names = (found.model, found.model_checksum), (begun.model, begun.model_checksum)
+    by = 1 if all(checksum for _, checksum in names) else 0
+    if names[0][by] != names[1][by] and (by or all(name for name, _ in names)):
+        was, now = (f"{name!r} ({checksum or 'no checksum'})" for name, checksum in names)
+        raise ValueError(f"{what} was made by the model {was}, not by {now}: give that model, or begin anew")

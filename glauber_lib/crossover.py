@@ -8,6 +8,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from glauber_lib import exact
+from glauber_lib.checks import check_count, check_seed, check_temperatures
 from glauber_lib.couplings import Coalescence, coalesce
 from glauber_lib.influence import contraction_bound
 from glauber_lib.models import ConditionalModel, TabularModel
@@ -55,9 +56,10 @@ def couple_passages(
     Raises
     ------
     ValueError
-        If there are fewer passages than the pairs take.
+        If there are fewer passages than the pairs take, no pair, or a temperature that is not positive and finite.
     """
-    states, temperatures = np.asarray(states), np.atleast_1d(np.asarray(temperatures, float))
+    states, temperatures = np.asarray(states), check_temperatures(temperatures)
+    n_pairs, seed = check_count(n_pairs, "n_pairs", least=1), check_seed(seed)
     if len(states) < 2 * n_pairs:
         raise ValueError(f"{n_pairs} pairs take {2 * n_pairs} passages, got {len(states)}")
     chosen = np.random.default_rng([seed, 0]).permutation(len(states))[: 2 * n_pairs].reshape(2, n_pairs)
@@ -125,7 +127,7 @@ def coalescence_beside_mixing(
         budget.
     """
     rows, n = [], np.shape(x)[1]
-    for temperature in np.asarray(temperatures, float):
+    for temperature in check_temperatures(temperatures):
         alpha = exact.influence(table, n, temperature).sum(0).max()
         run = coalesce(table, x, y, n_steps=n_steps, temperature=temperature, seed=seed)
         met = pair_times({n: run})

@@ -26,7 +26,8 @@ import torch
 from tqdm.auto import tqdm
 
 from glauber_lib.answers import ask
-from glauber_lib.draws import ABSENT, chunks, uniforms
+from glauber_lib.checks import ABSENT, check_count
+from glauber_lib.draws import chunks, uniforms
 from glauber_lib.models import ConditionalModel
 
 STORE = 2 * 2**30  # bytes of remembered scores: 512 chains of 20 sites with |V| = 30,000 take 1.2 GiB of them
@@ -56,9 +57,7 @@ class Conditionals:
 
     def __init__(self, model: ConditionalModel, memory: int | None = None):
         self.model, self.calls, self.capacity = model, 0, 0
-        self.memory = getattr(model, "memory", STORE) if memory is None else memory
-        if self.memory < 0:
-            raise ValueError(f"memory must be >= 0 bytes, got {memory}")
+        self.memory = check_count(getattr(model, "memory", STORE) if memory is None else memory, "memory")
         self._slots: OrderedDict[bytes, int] = OrderedDict()  # masked state -> row of the pool, last used last
         self._pool = torch.empty(0, 0)  # (capacity, V)
 

@@ -33,8 +33,15 @@ def first_passages(
     DataFrame
         One row for each level and chain: ``level, chain, time, reached``. The time is in steps; it is that of the end
         of the run for a chain that did not reach the level.
+
+    Raises
+    ------
+    ValueError
+        If a level is not positive, or a distance is nan.
     """
     levels = np.sort(np.asarray(levels, float))
+    if not (levels > 0).all():
+        raise ValueError(f"levels must be above the distance at the start, zero, got {levels}")
     visited = [trace.visits(row)[:2] for row in range(len(trace.initial))]
     time = np.full((len(levels), len(visited)), np.inf)
     waiting, begin = np.arange(len(visited)), 1  # the first visit is the start
@@ -46,6 +53,10 @@ def first_passages(
             break
         parts, sizes = [p for p in parts if len(p)], [s for s in sizes if s]
         found = distance(np.concatenate(parts), np.repeat(trace.initial[waiting], sizes, axis=0))
+        if np.isnan(found).any():
+            raise ValueError(f"distances must be numbers, got nan for {np.isnan(found).sum()} states")
+        rounding = 4 * np.finfo(found.dtype if found.dtype.kind == "f" else float).eps
+        found = found.astype(float) + rounding * max(1.0, levels[-1])  # 1 - 4/5 misses 0.2 by its rounding
         for row, values in zip(waiting, np.split(found, np.cumsum(sizes)[:-1]), strict=True):
             entered = visited[row][1][begin : begin + at_once]
             first = np.where(values >= levels[:, None], entered, np.inf).min(1)

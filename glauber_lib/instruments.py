@@ -28,6 +28,7 @@ from glauber_lib.checksums import (
 from glauber_lib.embedded import package_folder
 from glauber_lib.hub import fetch_folder, mirrored, one_line, own_code
 from glauber_lib.loading import load_checkpoint, missing_weights, quietly
+from glauber_lib.networks import n_positions
 from glauber_lib.readings import TextScorer
 from glauber_lib.vocabularies import check_reading, ordinary_words
 
@@ -43,6 +44,9 @@ TOPICS = {
     "finance": ["finance, money, banks, investing, loans and insurance"],
     "education": ["education, school, teachers, students, lessons and exams"],
 }
+
+
+HYPOTHESIS = "This example is {}."  # what an entailment model judges of a text and a label; transformers' own words
 
 
 # Embeddings ----------------------------------------------------------------------------------------------------------
@@ -103,7 +107,8 @@ class Embedder:
     def _check_parts(self, refusal):
         """Refuse a network that lacks weights or has a tokenizer of another one; sentence-transformers says neither."""
         listed = self.folder / "modules.json"
-        paths = [part["path"] for part in json.loads(listed.read_text())] if listed.exists() else [""] * len(self.model)
+        parts = json.loads(listed.read_text(encoding="utf-8")) if listed.exists() else [{"path": ""}] * len(self.model)
+        paths = [part["path"] for part in parts]
         for part, path in zip(self.model, paths, strict=True):
             if (network := getattr(part, "auto_model", None)) is None:
                 continue
@@ -134,10 +139,13 @@ class Embedder:
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Embeddings float32[len(texts), d] of unit length; each distinct text is computed once.
 
-        Computed in float32 also within torch.autocast; ValueError for weights made half precision since loading.
+        Computed in float32 also within torch.autocast; ValueError for weights made half precision since loading, and
+        for a text of which the model would read the beginning alone.
         """
         check_weights(self.model, f"embedder {str(self.name)!r}")
         distinct = list(dict.fromkeys(texts))
+        prompt = self.model.prompts.get(self.model.default_prompt_name or "") or ""
+        _refuse_cut(distinct, self.model.tokenizer, self.model.max_seq_length, f"embedder {self.name!r}", prompt=prompt)
         index = {text: k for k, text in enumerate(distinct)}
         options = {"batch_size": 64, "normalize_embeddings": True, "show_progress_bar": False}
         with torch.autocast(self.model.device.type, enabled=False):
@@ -260,8 +268,16 @@ class PipelineTopicScorer:
         return describe_computation(self._classify.model)
 
     def score(self, texts: Sequence[str]) -> np.ndarray:
-        """Probabilities float64[len(texts), len(labels)], in the order of `labels`."""
-        answers = self._classify(list(texts), candidate_labels=self.labels, batch_size=32)
+        """Probabilities float64[len(texts), len(labels)], in the order of `labels`.
+
+        ValueError for a text of which the classifier would read the beginning alone.
+        """
+        network, tokenizer = self._classify.model, self._classify.tokenizer
+        beside = [HYPOTHESIS.format(label) for label in self.labels]
+        _refuse_cut(texts, tokenizer, _most_tokens(network, tokenizer), "classifier of topics", beside=beside)
+        answers = self._classify(
+            list(texts), candidate_labels=self.labels, batch_size=32, hypothesis_template=HYPOTHESIS
+        )
         return np.array([[dict(zip(a["labels"], a["scores"], strict=True))[k] for k in self.labels] for a in answers])
 
 
@@ -269,6 +285,29 @@ def _load_pipeline(task, name, refusal, revision, **options) -> Any:
     """A Hugging Face pipeline of a classifier; ValueError beginning with `refusal` if there is none."""
     network, tokenizer = load_checkpoint(AutoModelForSequenceClassification, name, refusal, revision)
     return pipeline(task, model=network, tokenizer=tokenizer, **options)
+
+
+def _most_tokens(network, tokenizer):
+    """Most tokens that a classifier reads, special ones included."""
+    return min(tokenizer.model_max_length, n_positions(network))
+
+
+def _refuse_cut(texts, tokenizer, most, reader, *, prompt="", beside=("",)):
+    """Refuse texts that a reader would cut: ValueError with both lengths. `beside` is what may be read with a text."""
+    if most is None or not len(texts):
+        return
+    count = lambda some, **frame: list(map(len, tokenizer(some, truncation=False, verbose=False, **frame)["input_ids"]))  # noqa: E731
+    if any(beside):
+        further = max(count(list(beside), add_special_tokens=False)) + tokenizer.num_special_tokens_to_add(pair=True)
+        lengths = count(list(texts), add_special_tokens=False)
+    else:
+        further, lengths = 0, count([prompt + text for text in texts])
+    if (longest := max(lengths) + further) > most:
+        text = texts[int(np.argmax(lengths))]
+        raise ValueError(
+            f"{reader} reads at most {most} tokens, got a text of {longest}, and would cut it: pass shorter texts, "
+            f"such as states of fewer tokens: {text[:60]!r}…"
+        )
 
 
 def _pipeline_settings(classify):
@@ -343,8 +382,13 @@ class SentimentClassifier:
         return describe_computation(self._classify.model)
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """Sentiments in [-1, 1], float64[len(texts)]."""
-        answers = self._classify(list(texts), batch_size=32, truncation=True)
+        """Sentiments in [-1, 1], float64[len(texts)].
+
+        ValueError for a text of which the classifier would read the beginning alone.
+        """
+        network, tokenizer = self._classify.model, self._classify.tokenizer
+        _refuse_cut(texts, tokenizer, _most_tokens(network, tokenizer), "classifier of sentiment")
+        answers = self._classify(list(texts), batch_size=32)
         by_label = [{a["label"].upper(): a["score"] for a in answer} for answer in answers]
         return np.array([found["POSITIVE"] - found["NEGATIVE"] for found in by_label])
 

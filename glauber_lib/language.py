@@ -15,6 +15,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 from glauber_lib.answers import check_rows
+from glauber_lib.checks import ABSENT, check_count, check_question, check_state, check_states
 from glauber_lib.checksums import WeightsDigest, check_weights, describe_computation, describe_tokenizer
 from glauber_lib.draws import check_precision
 from glauber_lib.embedded import EMBEDDED, load_embedded, package_tokenizer
@@ -56,13 +57,14 @@ class LanguageModel:
         self._index[self.vocabulary] = np.arange(self.n_tokens)
 
     def tokens(self, text: str, *, n: int | None = None) -> np.ndarray:
-        """Token indices int64[n] of `text`, truncated to its first `n` tokens.
+        """Token indices int64[n] of `text`: of its first `n` tokens, or of all.
 
         Raises
         ------
         ValueError
-            If the text has fewer than `n` tokens, or a token that is not in the vocabulary.
+            If the text has fewer than `n` tokens, or a token that is not in the vocabulary, or `n` is below one.
         """
+        n = None if n is None else check_count(n, "n", least=1)
         ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"][:n]
         if not ids or (n is not None and len(ids) < n):
             raise ValueError(f"text has {len(ids)} tokens, at least {n or 1} are needed: {text!r}")
@@ -78,25 +80,38 @@ class LanguageModel:
         return len(ids) >= n and bool((self._index[ids] >= 0).all())
 
     def states(self, texts: Iterable[str], *, n: int) -> np.ndarray:
-        """States int64[B, n]: the first `n` tokens of each of B texts; ValueError as for `tokens`."""
-        return np.stack([self.tokens(text, n=n) for text in texts])
+        """States int64[B, n]: the first `n` tokens of each of B texts; ValueError as for `tokens`, or if B is 0."""
+        if not (rows := [self.tokens(text, n=n) for text in texts]):
+            raise ValueError("need a text at least, got none")
+        return np.stack(rows)
 
     def words(self, state: npt.ArrayLike) -> list[str]:
-        """The tokens of one state as strings, one per site."""
-        return self.tokenizer.convert_ids_to_tokens(self.vocabulary[np.asarray(state)].tolist())
+        """The tokens of one state as strings, one per site; what fills up a short state is left out."""
+        return self.tokenizer.convert_ids_to_tokens(self._ids_of([check_state(state, fills=True)])[0])
 
     def texts(self, states: npt.ArrayLike) -> list[str]:
-        """States int[B, n] as a list of B strings."""
-        return self.tokenizer.batch_decode(self.vocabulary[np.asarray(states)].tolist())
+        """States int[B, n] as a list of B strings; what fills up short states is left out."""
+        return self.tokenizer.batch_decode(self._ids_of(states))
+
+    def _ids_of(self, states):
+        """Vocabulary ids of each of B states as lists, without what fills it up."""
+        if len(states) == 0:
+            return []
+        rows = check_states(states, self.n_tokens, fills=True)
+        ids = self.vocabulary[rows].tolist()
+        lengths = (rows != ABSENT).sum(1)
+        return ids if (lengths == rows.shape[1]).all() else [own[:n] for own, n in zip(ids, lengths, strict=True)]
 
     def round_trips(self, states: np.ndarray) -> np.ndarray:
         """Whether the text of each of B states is tokenised to the state again, bool[B].
 
         Not every state is the state of a text: two pieces may merge; a WordPiece ## or a piece without its leading
-        space cannot come first. The chain may visit these states, but their text is the text of another state.
+        space cannot come first. The chain may visit these states, but their text is the text of another state. What
+        fills up short states is left out.
         """
-        again = self.tokenizer(self.texts(states), add_special_tokens=False, verbose=False)["input_ids"]
-        return np.array([ids == own for ids, own in zip(again, self.vocabulary[states].tolist(), strict=True)], bool)
+        ids = self._ids_of(states)
+        again = self.tokenizer(self.tokenizer.batch_decode(ids), add_special_tokens=False, verbose=False)["input_ids"]
+        return np.array([one == own for one, own in zip(again, ids, strict=True)], bool)
 
     @property
     def checksum(self) -> str:
@@ -219,9 +234,10 @@ class MaskedLM(LanguageModel):
     def scores(self, states: Any, sites: Any, hidden: Any = None) -> torch.Tensor:
         """Logits float32[B, n_tokens] at ``sites``, with the mask token there and at ``hidden`` sites (paper §1).
 
-        See `ConditionalModel.scores`; ValueError for states longer than the network has positions for, and for logits
-        in half precision.
+        See `ConditionalModel.scores`; ValueError for states longer than the network has positions for, for tokens or
+        sites outside of the vocabulary or the states (`checks.check_question`), and for logits in half precision.
         """
+        check_question(states, sites, self.n_tokens)
         states, sites = torch.as_tensor(states, device=self.device), torch.as_tensor(sites, device=self.device)
         self._check_length(states.shape[1])
         further = () if hidden is None else (hidden_besides(hidden, states, sites),)
@@ -271,14 +287,23 @@ class CausalLM(LanguageModel):
         if not torch.allclose(self.log_factors(first)[:, :3], self.log_factors(second)[:, :3], atol=1e-4):
             raise ValueError(f"{self.name!r} is not a causal model: a token changes the probability of those before it")
 
-    @torch.inference_mode()
     def log_factors(self, states: Any) -> torch.Tensor:
         """Log-probabilities float64[B, n, n_tokens] of every token at every site given the tokens before it.
 
-        ValueError for states longer than the network has positions for, and for what `answers.check_rows` refuses.
+        ValueError for states longer than the network has positions for, for tokens outside of the vocabulary, and for
+        what `answers.check_rows` refuses.
         """
+        return self._log_factors(self._checked(states))
+
+    def _checked(self, states):
+        """States as a tensor; ValueError for tokens outside of the vocabulary, or too many of them."""
+        check_question(states, np.zeros(len(states), np.int64), self.n_tokens)
         states = torch.as_tensor(states, device=self.device)
         self._check_length(states.shape[1])
+        return states
+
+    @torch.inference_mode()
+    def _log_factors(self, states):
         start = torch.full((len(states), 1), self._start, device=self.device)
         ids = torch.cat([start, self._ids[states[:, :-1]]], dim=1)
         scores = self.network(input_ids=ids).logits[..., self._ids]
@@ -290,14 +315,15 @@ class CausalLM(LanguageModel):
     @torch.inference_mode()
     def log_prob(self, states: Any) -> torch.Tensor:
         """Joint log-probability float64[B] of states int[B, n]."""
-        states = torch.as_tensor(states, device=self.device)
-        chosen = lambda batch: self.log_factors(batch).gather(2, batch[..., None])[..., 0].sum(1)  # noqa: E731
+        states = self._checked(states)
+        chosen = lambda batch: self._log_factors(batch).gather(2, batch[..., None])[..., 0].sum(1)  # noqa: E731
         return self._in_batches(chosen, self._cost(states), states)
 
     def proposals(self, states: Any, sites: Any) -> torch.Tensor:
         """Next-token log-probabilities float64[B, n_tokens] at ``sites`` given what stands to the left."""
-        states, sites = torch.as_tensor(states), torch.as_tensor(sites)
-        at_sites = lambda batch, at: self.log_factors(batch)[torch.arange(len(batch)), at]  # noqa: E731
+        check_question(states, sites, self.n_tokens)
+        states, sites = self._checked(states), torch.as_tensor(sites, device=self.device)
+        at_sites = lambda batch, at: self._log_factors(batch)[torch.arange(len(batch)), at]  # noqa: E731
         return self._in_batches(at_sites, self._cost(states), states, sites)
 
     def _cost(self, states):
@@ -317,6 +343,7 @@ class CausalLM(LanguageModel):
         if self.n_tokens > 512:
             raise ValueError(f"conditionals of a joint need |V| <= 512 evaluations, got |V| = {self.n_tokens}; "
                              "pass a smaller vocabulary")  # fmt: skip
+        check_question(states, sites, self.n_tokens)
         states, sites = torch.as_tensor(states, device=self.device), torch.as_tensor(sites, device=self.device)
         further = hidden_besides(
             torch.zeros_like(states, dtype=torch.bool) if hidden is None else hidden, states, sites

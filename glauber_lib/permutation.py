@@ -4,12 +4,23 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from glauber_lib.checks import check_count, check_indices, check_seed
+
+
+def _resampling(seed, n_resamples):
+    """The generator of a seed, and the number of resamples."""
+    return np.random.default_rng(check_seed(seed)), check_count(n_resamples, "n_resamples", least=1)
+
 
 def holm(p: ArrayLike) -> np.ndarray:
-    """p-values float[K] corrected for the number of them (Holm, 1979), in their order."""
+    """p-values float[K] corrected for the number of them (Holm, 1979), in their order.
+
+    A p-value that is nan is of a test that could not be done: it stays nan and counts for nothing.
+    """
     p = np.asarray(p, dtype=float)
-    order, corrected = np.argsort(p), np.empty(len(p))
-    corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1)
+    order = np.argsort(p)[: np.isfinite(p).sum()]  # nan is sorted last
+    corrected = np.full(len(p), np.nan)
+    corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1)), 1)
     return corrected
 
 
@@ -32,12 +43,25 @@ def label_rises(gain: ArrayLike, own: ArrayLike, *, n_resamples: int = 10_000, s
     -------
     DataFrame
         Per label: ``rise`` (mean over the chains it was not the seed of), ``excess`` (the statistic), ``p`` (one-sided,
-        never zero) and ``p_holm`` (corrected for the number of labels).
+        never zero) and ``p_holm`` (corrected for the number of labels that could be tested). All are nan for a label
+        that was every chain's seed, and all but ``rise`` if there are not three labels or more.
+
+    Raises
+    ------
+    ValueError
+        If a rise is not finite, or `own` does not hold one of the labels for each chain.
     """
-    gain, own, rng = np.asarray(gain, float), np.asarray(own), np.random.default_rng(seed)
+    gain, rng, n_resamples = np.asarray(gain, float), *_resampling(seed, n_resamples)
+    _check_finite(gain, "gain")
     n_labels, rows = gain.shape[1], []
+    if np.shape(own) != (len(gain),) or not np.isin(own, np.arange(n_labels)).all():
+        raise ValueError(f"own must hold one of the labels 0..{n_labels - 1} for each of {len(gain)} chains, got {own}")
+    own = check_indices(own, n_labels, "own")
     for label in range(n_labels):
         mine = gain[own != label]
+        if not len(mine) or n_labels < 3:  # no chain, or no other label, to compare with
+            rows.append({"rise": mine[:, label].mean() if len(mine) else np.nan, "excess": np.nan, "p": np.nan})
+            continue
         others = np.ones_like(mine, bool)
         others[np.arange(len(mine)), own[own != label]] = False
         values = mine[others].reshape(len(mine), n_labels - 1)  # the labels that were not the seed's
@@ -78,14 +102,28 @@ def group_difference(
         Sum of squares between groups over the total one.
     p : float
         Share of random assignments to groups of the same sizes that give as much; never zero.
+
+        Both are nan if the test cannot be done: within every block all rows are the same, or of one group.
+
+    Raises
+    ------
+    ValueError
+        If a value is not finite, or `groups` or `blocks` do not hold one label for each row.
     """
-    values, rng = np.asarray(values, float), np.random.default_rng(seed)
+    values, rng, n_resamples = np.asarray(values, float), *_resampling(seed, n_resamples)
+    _check_finite(values, "values")
+    for name, labels in {"groups": groups, "blocks": groups if blocks is None else blocks}.items():
+        if np.shape(labels) != (len(values),) or pd.isna(np.asarray(labels)).any():
+            raise ValueError(f"{name} must hold one label for each of {len(values)} rows, got shape {np.shape(labels)}")
     block = np.zeros(len(values), int) if blocks is None else np.unique(np.asarray(blocks), return_inverse=True)[1]
     places = [np.flatnonzero(block == k) for k in range(block.max() + 1)]
     centered = np.empty_like(values)
     for place in places:
         centered[place] = values[place] - values[place].mean(0)
     index = np.unique(np.asarray(groups), return_inverse=True)[1]
+    mixed = any(len(np.unique(index[place])) > 1 for place in places)
+    if not mixed or (centered**2).sum() <= 1e-24 * (values**2).sum():  # but for rounding
+        return np.nan, np.nan
     member = (index[:, None] == np.arange(index.max() + 1)).astype(float)  # (C, groups)
     between = lambda rows: ((member.T @ rows) ** 2 / member.sum(0)[:, None]).sum()  # noqa: E731
     observed = between(centered)
@@ -96,3 +134,9 @@ def group_difference(
         drawn.append(between(centered[order]))
     p = (1 + (np.array(drawn) >= observed * (1 - 1e-12)).sum()) / (1 + n_resamples)
     return float(observed / (centered**2).sum()), float(p)
+
+
+def _check_finite(values, name):
+    if not np.isfinite(values).all():
+        rows = np.flatnonzero(~np.isfinite(values).all(axis=tuple(range(1, values.ndim)))).tolist()
+        raise ValueError(f"{name} must be finite, got nan or infinity in rows {rows[:10]}: leave them out or mend them")

@@ -1,6 +1,6 @@
 """Intervals and verdicts, and the number that carries them from a measurement to a claim.
 
-Censored times are in `survival`, permutation tests in `permutation`.
+Censored times are in `survival`, permutation tests in `permutation`, how units are resampled in `resampling`.
 """
 
 import warnings
@@ -13,10 +13,13 @@ import pandas as pd
 import scipy.stats
 from numpy.typing import ArrayLike
 
+from glauber_lib.checks import check_count, check_seed
+from glauber_lib.resampling import FEWEST, Interval, bca_interval, has_nan, mean_interval, members
+from glauber_lib.resampling import percentile_interval as percentile_interval
+
 KINDS = ("estimate", "exact", "lower bound", "upper bound", "censored")
 SIDES = ("above", "below", "inside", "outside", "test", "measured")
 VERDICTS = ("holds", "does not hold", "undecided", "measured", "not measurable here")
-Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -139,9 +142,9 @@ def _region(estimate):
         return estimate.value, estimate.value
     low, high = estimate.interval or (np.nan, np.nan)
     if estimate.kind == "lower bound":
-        low, high = estimate.value if np.isnan(low) else low, np.inf
+        low, high = low if estimate.interval else estimate.value, np.inf
     elif estimate.kind == "upper bound":
-        low, high = -np.inf, estimate.value if np.isnan(high) else high
+        low, high = -np.inf, high if estimate.interval else estimate.value
     return None if np.isnan(low) or np.isnan(high) else (low, high)
 
 
@@ -165,7 +168,7 @@ def bootstrap_estimate(
     n_resamples: int = 2_000,
     seed: int = 0,
 ) -> Estimate:
-    """A statistic, by default the mean, with its `bootstrap_interval`.
+    """A statistic, by default the mean, with its `bootstrap_interval`; both are nan if a sample holds nan.
 
     Parameters
     ----------
@@ -176,7 +179,8 @@ def bootstrap_estimate(
     """
     options = {"statistic": statistic, "groups": groups, "n_resamples": n_resamples, "seed": seed}
     n = len(np.asarray(samples[0])) if groups is None else len(np.unique(np.asarray(groups)))
-    return Estimate(float(statistic(*samples)), bootstrap_interval(*samples, **options), n, unit)
+    interval, unknown = bootstrap_interval(*samples, **options), not n or any(map(has_nan, samples))
+    return Estimate(np.nan if unknown else float(statistic(*samples)), interval, n, unit)
 
 
 def bootstrap_interval(
@@ -186,9 +190,15 @@ def bootstrap_interval(
     n_resamples: int = 2_000,
     seed: int = 0,
 ) -> Interval:
-    """95% percentile bootstrap interval of a statistic, rows resampled together.
+    r"""95% bootstrap interval of a statistic, rows resampled together.
 
-    Rows of the same passage are not independent draws. With `groups` whole groups are resampled, not rows.
+    Rows of the same passage are not independent draws. With `groups` whole groups are resampled, not rows. Of n units,
+    groups or rows, the mean gets the studentised interval, whose 1.96 is taken from resamples (Efron and Tibshirani,
+    1993, §12.5). Another statistic gets the bias-corrected and accelerated interval (Efron, 1987), at the level at
+    which normal values give Student's, with :math:`\sqrt{n/(n-1)}\,t_{n-1}` in the place of 1.96: n units spread less
+    in their resamples than they do (Hesterberg, 2015). Resamples of fewer than `FEWEST` units do not reach that far:
+    their mean gets Student's interval, another statistic none. The mean of truth values without groups is a share and
+    gets its `wilson_interval`.
 
     Parameters
     ----------
@@ -203,86 +213,84 @@ def bootstrap_interval(
     Returns
     -------
     (float, float)
-        Lower and upper end. Both equal the statistic if all values are the same; both are nan if there is one group
-        only.
+        Lower and upper end. Both are nan where nothing is known of the spread: one unit, a value that is nan, or a
+        statistic that is the same in all resamples.
 
     Raises
     ------
     ValueError
-        If `groups` does not hold one label for each row.
+        If the samples differ in length, or `groups` does not hold one label for each row.
     """
+    seed, n_resamples = check_seed(seed), check_count(n_resamples, "n_resamples", least=1)
     columns = [np.asarray(sample, dtype=float) for sample in samples]
-    if len(columns[0]) < 2 or all(np.ptp(column) == 0 for column in columns):
-        value = float(statistic(*columns))
-        return value, value
-    if groups is not None:
-        return _group_interval(columns, statistic, np.asarray(groups), n_resamples, seed)
-    result = scipy.stats.bootstrap(
-        columns, statistic, paired=True, vectorized=False, n_resamples=n_resamples, method="percentile",
-        rng=np.random.default_rng(seed),
-    )  # fmt: skip
-    return float(result.confidence_interval.low), float(result.confidence_interval.high)
-
-
-def _group_interval(columns, statistic, groups, n_resamples, seed):
-    """The percentile interval of a statistic when whole groups of rows are drawn with replacement."""
-    if groups.shape != (len(columns[0]),):
-        raise ValueError(f"groups must hold one label for each of {len(columns[0])} rows, got shape {groups.shape}")
-    names, group = np.unique(groups, return_inverse=True)
-    if len(names) < 2:
+    if len({column.shape for column in columns}) != 1 or columns[0].ndim != 1:
+        raise ValueError(f"samples must be rows of one length, got shapes {[column.shape for column in columns]}")
+    units = members(groups, len(columns[0]))
+    if len(units) < 2 or any(map(has_nan, columns)):
         return np.nan, np.nan
-    rng, values = np.random.default_rng(seed), np.empty(n_resamples)
-    for k in range(n_resamples):
-        times = np.bincount(rng.integers(len(names), size=len(names)), minlength=len(names))
-        rows = np.repeat(np.arange(len(group)), times[group])
-        values[k] = statistic(*(column[rows] for column in columns))
-    return percentile_interval(values)
+    mean = statistic is np.mean
+    if mean and groups is None and np.asarray(samples[0]).dtype == bool:
+        return wilson_interval(int(columns[0].sum()), len(units))
+    found = mean_interval(columns[0], units, n_resamples, seed) if mean else None
+    if found or len(units) < FEWEST:
+        return found or (np.nan, np.nan)
 
+    def of_units(chosen):
+        rows = chosen if groups is None else np.concatenate([units[k] for k in chosen])
+        return statistic(*(column[rows] for column in columns))
 
-def percentile_interval(draws: ArrayLike) -> Interval:
-    """The middle 95% of resampled values float[R]; both ends are nan if there are none."""
-    draws = np.asarray(draws, dtype=float)
-    low, high = np.quantile(draws, [0.025, 0.975]) if len(draws) else (np.nan, np.nan)
-    return float(low), float(high)
+    return bca_interval(of_units, len(units), n_resamples, seed)
 
 
 def share_estimate(successes: int, n: int, *, unit: str) -> Estimate:
-    """The share of `n` units that are successes, with its `wilson_interval`."""
-    return Estimate(successes / n, wilson_interval(successes, n), n, unit)
+    """The share of `n` units that are successes, with its `wilson_interval`; nan of no unit."""
+    interval = wilson_interval(successes, n)
+    return Estimate(successes / n if n else np.nan, interval, n, unit)
 
 
 def wilson_interval(successes: int, n: int) -> Interval:
-    """95% interval of a share (Wilson, 1927): the shares that a score test does not reject."""
-    low, high = scipy.stats.binomtest(int(successes), int(n)).proportion_ci(method="wilson")
+    """95% interval of a share (Wilson, 1927): the shares that a score test does not reject; nan, nan of no unit."""
+    n = check_count(n, "n")
+    successes = check_count(successes, "successes", most=n)
+    if not n:
+        return np.nan, np.nan
+    low, high = scipy.stats.binomtest(successes, n).proportion_ci(method="wilson")
     return float(low), float(high)
 
 
 def poisson_interval(events: int) -> Interval:
     """Exact 95% interval of a Poisson mean, given one number of events (Garwood, 1936)."""
+    events = check_count(events, "events")
     low = scipy.stats.chi2.ppf(0.025, 2 * events) / 2 if events else 0.0
     return float(low), float(scipy.stats.chi2.ppf(0.975, 2 * events + 2) / 2)
 
 
 def mean_band(samples: ArrayLike, *, within: Interval = (-np.inf, np.inf)) -> pd.DataFrame:
-    """Means of columns with their normal 95% intervals.
+    """Means of columns with their 95% intervals by Student's t.
 
     Parameters
     ----------
     samples : array_like, float[R, K]
         K quantities of each of R independent units.
     within : (float, float)
-        The intervals are cut to the values that a mean can have.
+        The values that a mean can have: the intervals are cut to them, but never short of the mean itself.
 
     Returns
     -------
     DataFrame
-        One row for each column: ``mean, low, high``.
+        One row for each column: ``mean, low, high``. The interval is nan, nan of one unit and of equal units.
     """
     samples = np.asarray(samples, dtype=float)
-    mean, half = samples.mean(0), 1.96 * samples.std(0, ddof=1) / np.sqrt(len(samples))
-    return pd.DataFrame(
-        {"mean": mean, "low": (mean - half).clip(min=within[0]), "high": (mean + half).clip(max=within[1])}
+    n, mean = len(samples), samples.mean(0)
+    half = np.full_like(mean, np.nan)
+    if n > 1:
+        half = scipy.stats.t.ppf(0.975, n - 1) * samples.std(0, ddof=1) / np.sqrt(n)
+        half[np.ptp(samples, axis=0) == 0] = np.nan
+    low, high = (
+        np.maximum(mean - half, np.minimum(mean, within[0])),
+        np.minimum(mean + half, np.maximum(mean, within[1])),
     )
+    return pd.DataFrame({"mean": mean, "low": low, "high": high})
 
 
 def binned_intervals(x: ArrayLike, y: ArrayLike, *, groups: ArrayLike | None = None, bins: int = 6) -> pd.DataFrame:
@@ -300,7 +308,14 @@ def binned_intervals(x: ArrayLike, y: ArrayLike, *, groups: ArrayLike | None = N
     -------
     DataFrame
         One row per bin: ``x`` (its median), ``mean, low, high``, and ``n`` (its number of rows).
+
+    Raises
+    ------
+    ValueError
+        If an `x` is nan: its row has no bin.
     """
+    if has_nan(x):
+        raise ValueError(f"x must be numbers, got nan in {np.isnan(np.asarray(x, float)).sum()} rows: drop those")
     columns = {
         "x": np.asarray(x),
         "y": np.asarray(y),
@@ -309,13 +324,16 @@ def binned_intervals(x: ArrayLike, y: ArrayLike, *, groups: ArrayLike | None = N
     table, rows = pd.DataFrame(columns), []
     for _, inside in table.groupby(pd.qcut(table.x, bins, duplicates="drop"), observed=True):
         low, high = bootstrap_interval(inside.y, groups=inside.group)
-        rows.append({"x": inside.x.median(), "mean": inside.y.mean(), "low": low, "high": high, "n": len(inside)})
+        rows.append(
+            {"x": inside.x.median(), "mean": inside.y.mean(skipna=False), "low": low, "high": high, "n": len(inside)}
+        )
     return pd.DataFrame(rows)
 
 
 def rank_correlation(x: ArrayLike, y: ArrayLike) -> float:
-    """Spearman's ρ."""
-    return float(np.corrcoef(scipy.stats.rankdata(x), scipy.stats.rankdata(y))[0, 1])
+    """Spearman's ρ; nan if a value is nan, or if all values of `x` or of `y` are the same."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return float(np.corrcoef(scipy.stats.rankdata(x), scipy.stats.rankdata(y))[0, 1])
 
 
 # Convergence of chains -----------------------------------------------------------------------------------------------
@@ -323,6 +341,11 @@ def rank_correlation(x: ArrayLike, y: ArrayLike) -> float:
 
 def convergence(draws: ArrayLike) -> dict[str, float]:
     r"""What practitioners check: rank-normalised split :math:`\hat R` and bulk effective sample size, by arviz.
+
+    :math:`\hat R` compares the variance between halves of chains with the variance within them (Vehtari, Gelman,
+    Simpson, Carpenter and Bürkner, 2021). A half in which nothing changes has none, and hides in the mean over halves:
+    chains that stand still but for one visit would look converged (stan-dev/posterior, issue 167). So a chain that
+    stands still in a half of its draws is stuck.
 
     Parameters
     ----------
@@ -332,13 +355,14 @@ def convergence(draws: ArrayLike) -> dict[str, float]:
     Returns
     -------
     dict
-        ``rhat`` (near one where the chains agree) and ``ess`` (in draws). If every chain stands still ``rhat`` is
-        infinite, or nan if all stand at one value, and ``ess`` is nan.
+        ``rhat`` (near one where the chains agree), ``ess`` (in draws) and ``stuck``, the number of chains that stand
+        still in the first or second half of their draws. If there is one, ``rhat`` is infinite and ``ess`` nan; if all
+        draws are the same, ``rhat`` is nan too.
 
     Raises
     ------
     ValueError
-        Unless there are at least 2 chains of 4 draws.
+        Unless there are at least 2 chains of 4 draws, all of them finite.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # arviz announces its next version at import
@@ -347,9 +371,14 @@ def convergence(draws: ArrayLike) -> dict[str, float]:
     draws = np.asarray(draws, float)
     if draws.ndim != 2 or draws.shape[0] < 2 or draws.shape[1] < 4:
         raise ValueError(f"need at least 2 chains of 4 draws, got shape {draws.shape}")
-    if not np.ptp(draws, axis=1).any():
-        return {"rhat": np.inf if np.ptp(draws) else np.nan, "ess": np.nan}
-    return {"rhat": float(arviz.rhat(draws)), "ess": float(arviz.ess(draws))}  # pyright: ignore[reportArgumentType]
+    if not np.isfinite(draws).all():
+        raise ValueError(f"draws must be finite, got {(~np.isfinite(draws)).sum()} that are not")
+    half = draws.shape[1] // 2
+    stuck = int((~np.ptp([draws[:, :half], draws[:, -half:]], axis=2).all(0)).sum())
+    if stuck:
+        return {"rhat": np.inf if np.ptp(draws) else np.nan, "ess": np.nan, "stuck": stuck}
+    rhat, ess = float(arviz.rhat(draws)), float(arviz.ess(draws))  # pyright: ignore[reportArgumentType]
+    return {"rhat": rhat, "ess": ess, "stuck": 0}
 
 
 # Runs of flags -------------------------------------------------------------------------------------------------------

@@ -112,12 +112,12 @@ def fit_transitions(
     Raises
     ------
     ValueError
-        For fewer than three temperatures, or a multiple that is not positive.
+        For fewer than three temperatures of a length, a multiple that is not positive, or a pair that lacks a run at
+        one of them, has two, or is not known to have met.
     """
     if not multiple > 0:
         raise ValueError(f"multiple must be positive, got {multiple}")
-    if frame.temperature.nunique() < 3:
-        raise ValueError(f"need at least three temperatures, got {sorted(frame.temperature.unique())}")
+    _check_runs(frame)
     out = {}
     for n in sorted(frame.n.unique()):
         group = frame[frame.n == n]
@@ -130,6 +130,26 @@ def fit_transitions(
         interval = (float(np.exp(ends[0])), float(np.exp(ends[1])))
         out[int(n)] = Transition(int(n), steps, float(center), float(width), interval, fit, draws, tried, units)
     return out
+
+
+def _check_runs(frame):
+    """ValueError unless every pair has one run, with a known end, at each of three temperatures or more."""
+    if frame.met.isna().any():
+        raise ValueError(
+            f"met must be true or false, got {frame.met.isna().sum()} runs without it: leave their pairs out"
+        )
+    pairs = frame.pair.unique()
+    for n, group in frame.groupby("n"):
+        if group.temperature.nunique() < 3:
+            raise ValueError(f"need at least three temperatures, got {group.temperature.nunique()} at n = {n}")
+        count = group.groupby(["temperature", "pair"]).size().unstack(fill_value=0).reindex(columns=pairs, fill_value=0)
+        odd = [(float(t), p, int(k)) for t, row in count.iterrows() for p, k in row.items() if k != 1]  # type: ignore
+        if odd:
+            t, p, k = odd[0]
+            raise ValueError(
+                f"each pair must have one run at each temperature: at n = {n}, τ = {t:g} pair {p} has {k}"
+                f"{f', and {len(odd) - 1} more are such' if len(odd) > 1 else ''}; run those, or leave their pairs out"
+            )
 
 
 def medians_beside_fit(frame: pd.DataFrame, transitions: Mapping[int, Transition]) -> pd.DataFrame:

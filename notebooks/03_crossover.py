@@ -149,9 +149,10 @@ for level, found in exponents.items():
     run.claim(f"crossover/hitting-time-exponent/{level:g}", estimate, note=note)
     law = fits.loc["n log n"]
     excess = Estimate(law.excess, (law.excess_low, law.excess_high), trials, "passages", kind)
-    note = f"τ = {hot:g}; the best other law is {fits.aic.drop('n log n').idxmin()}"
+    ranked = fits.aic.fillna(np.inf).sort_values(kind="stable").index
+    note = f"τ = {hot:g}; the best other law is {ranked.drop('n log n')[0]}"
     run.claim(f"crossover/hitting-time-law/{level:g}", excess, note=note)
-    best = fits.aic.idxmin()
+    best = ranked[0]
     a = Estimate(law.a, (law.low, law.high), trials, "passages", kind)
     note = f"τ = {hot:g}; the best law is {best}, with a = {fits.a[best]:.3g} [{fits.low[best]:.3g}, {fits.high[best]:.3g}]"
     run.claim(f"crossover/hitting-time/{level:g}", a, note=note)
@@ -593,8 +594,9 @@ run.save_table(checked, "crossover-convergence")
 
 # %%
 # NBVAL_CHECK_OUTPUT
-highest = checked.groupby("τ").rhat.max()
-listed = ", ".join(f"{value:.2f} at τ = {t:g}" for t, value in highest.items())
+highest, stuck = checked.groupby("τ").rhat.max(), checked.groupby("τ").stuck.max()
+said = {t: f"a stuck chain in {stuck[t]} of {chains}" if stuck[t] else f"{value:.2f}" for t, value in highest.items()}
+listed = ", ".join(f"{value} at τ = {t:g}" for t, value in said.items())
 nearest = min(found, key=lambda n: abs(n - check_length))
 note = (
     f"largest R̂ of two summaries: {listed}; {len(visited)} draws a chain; τ_c({nearest}) = {found[nearest].center:.2f}"

@@ -57,8 +57,9 @@ politics, baseline = labels.index("politics"), 1 / len(labels)
 
 
 def span(values, digits=2):
-    """The 95% interval of the mean as text."""
-    return "{:.{d}f}–{:.{d}f}".format(*stats.bootstrap_interval(values), d=digits)
+    """The 95% interval of the mean as text; a dash where the values tell none."""
+    low, high = stats.bootstrap_interval(values)
+    return "–" if np.isnan(low) else f"{low:.{digits}f}–{high:.{digits}f}"
 
 
 # %% [markdown]
@@ -104,7 +105,8 @@ PUBLISHED_TRAPS = pd.DataFrame(
 # %%
 def accuracy(judge, frame):
     """How often the label that scores highest is the passage's topic."""
-    hits = np.array(judge.labels)[judge.score(frame.text).argmax(1)] == frame.topic
+    best, _ = topics.top_labels(judge.score(frame.text))
+    hits = np.array(judge.labels)[best] == frame.topic
     return stats.share_estimate(hits.sum(), len(hits), unit="passages")
 
 
@@ -222,7 +224,7 @@ def panel_topic(axis, topic):
         band = stats.mean_band(first_scores[:, mine, label].T, within=(0, 1))
         plotting.interval_band(axis, times, band, label=name, color=plotting.COLORS[color])
     axis.axhline(baseline, color="0.3", linestyle="--", linewidth=1, label=f"baseline 1/{len(labels)}")
-    axis.set(xlabel="step", title=topic, ylim=(0, 1.02))
+    axis.set(xlabel="step", title=plotting.literal(topic), ylim=(0, 1.02))
 
 
 # %%
@@ -322,7 +324,8 @@ for name in run["models"]:
 # **Claim.** Topics persist: the label stays the same from look to look more often than independent draws would have it.
 
 # %%
-paths = first_scores.argmax(2).T  # (chains, times)
+best, near = topics.top_labels(first_scores)
+paths = best.T  # (chains, times)
 flow = topics.transition_counts(paths, len(labels))
 production = topics.measure_entropy_production(paths, len(labels), np.random.default_rng([run.seed, 1]))
 dwells = topics.describe_labels(paths, labels)
@@ -355,7 +358,7 @@ def panel_times(axis):
     places = np.arange(len(labels))
     axis.barh(places - 0.2, dwells["median dwell (steps)"], height=0.4, label="dwell")
     axis.barh(places + 0.2, dwells["median recurrence (steps)"], height=0.4, label="until back")
-    axis.set_yticks(places, labels)
+    axis.set_yticks(places, list(map(plotting.literal, labels)))
     axis.set_ylim(len(labels) - 0.5, -0.5)
     axis.set(xlabel="median (steps, Kaplan–Meier)", title="No bar: never, or more than half cut off")
 
@@ -391,7 +394,8 @@ run.claim(
     "basins/topics-persist",
     stats.bootstrap_estimate((paths[:, 1:] == paths[:, :-1]).mean(1), unit="chains"),
     than=((flow.sum(0) / flow.sum()) ** 2).sum(),
-    note=f"looks {run['score_every']} steps apart; compared with independent draws of the same frequencies",
+    note=f"looks {run['score_every']} steps apart; compared with independent draws of the same frequencies; "
+    f"{near.sum()} of {near.size} labels are near-ties",
 )
 run.claim(
     "basins/topics-out-of-equilibrium",
@@ -412,12 +416,6 @@ vectors = run.cached(
 pca = PCA(2, random_state=run.seed).fit(vectors.reshape(-1, vectors.shape[-1]))
 
 
-def name_components(axis, plane):
-    """Label the axes with the components of a plane and their shares of the variance."""
-    share = plane.explained_variance_ratio_
-    axis.set(xlabel=f"PC 1 ({share[0]:.0%} of variance)", ylabel=f"PC 2 ({share[1]:.0%})")
-
-
 def panel_trajectory(axis):
     """The first chain, four of its states numbered; their texts."""
     plotting.trajectory(axis, pca.transform(vectors[:, 0]))
@@ -426,7 +424,8 @@ def panel_trajectory(axis):
         point = pca.transform(vectors[k : k + 1, 0])[0]
         axis.annotate(str(number), point, xytext=(7, 5), textcoords="offset points", weight="bold")
         text = model.texts(trace.states([moments[k]])[0][shown[:1]])[0]
-        told.append(f"{number} (step {moments[k]}): {textwrap.shorten(text, 78, placeholder=' …')}")
+        short = plotting.literal(textwrap.shorten(text, 78, placeholder=" …"))
+        told.append(f"{number} (step {moments[k]}): {short}")
     axis.plot([], [], "s", color="#b40426", markeredgecolor="black", label="start (warm)")
     axis.plot([], [], "D", color="#3b4cc0", markeredgecolor="black", label=f"step {run['steps']} (cool)")
     axis.legend()
@@ -436,9 +435,9 @@ def panel_trajectory(axis):
 # %%
 figure, axis = plt.subplots(figsize=(6.2, 4.8))
 told = panel_trajectory(axis)
-name_components(axis, pca)
+plotting.component_labels(axis, pca.explained_variance_ratio_)
 axis.set_title(
-    f"One chain from a {run['topics'][0]} passage, τ = {run['temperature']:g}, every {run['trajectory_every']} steps"
+    f"One chain from a {plotting.literal(run['topics'][0])} passage, τ = {run['temperature']:g}, every {run['trajectory_every']} steps"
 )
 figure.supxlabel("\n".join(told), fontsize=7, x=0.02, ha="left")
 run.save_figure(figure, "fig1-trajectory")
@@ -447,7 +446,7 @@ run.save_figure(figure, "fig1-trajectory")
 figure, axes = plt.subplots(1, len(run["topics"]), figsize=(3.1 * len(run["topics"]), 3.3), sharex=True, sharey=True)
 for k, (axis, topic) in enumerate(zip(axes, run["topics"], strict=True)):
     plotting.trajectory(axis, pca.transform(vectors[:, k]), title=topic)
-    name_components(axis, pca)
+    plotting.component_labels(axis, pca.explained_variance_ratio_)
     axis.label_outer()
 figure.suptitle(f"Trajectories of one chain per seed topic; square: start, diamond: step {run['steps']}", fontsize=11)
 run.save_figure(figure, "fig4-trajectories")
@@ -538,7 +537,7 @@ def panel_traps(axis):
 # %%
 figure, axis = plt.subplots(figsize=(6.2, 4.8))
 panel_traps(axis)
-name_components(axis, cold_pca)
+plotting.component_labels(axis, cold_pca.explained_variance_ratio_)
 axis.set_title(f"Cold chains and their traps, τ = {run['trap_temperature']:g}")
 run.save_figure(figure, "basins-views")
 

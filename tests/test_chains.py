@@ -325,8 +325,8 @@ def test_visits_tell_the_same_story_as_states(trace):
 
 
 def test_steps_outside_the_run_are_refused(trace):
-    for steps in ([-1], [0, 701]):
-        with pytest.raises(ValueError, match=r"steps must lie in 0\.\.700"):
+    for steps in ([-1], [0, 701], [np.nan], [2.5], True):
+        with pytest.raises(ValueError, match=r"steps must be whole numbers in 0\.\.700"):
             trace.states(steps)
 
 
@@ -362,8 +362,24 @@ def test_zero_steps_leave_the_initial_states():
         ({"states": np.zeros((0, 2))}, r"states must have shape \(chains, sites\)"),
         ({"frozen": [True, True]}, "every chain needs a free site"),
         ({"frozen": [[False, True], [True, True]]}, "all are frozen in chain 1"),
-        ({"n_steps": -1}, "n_steps must be >= 0"),
-        ({"max_moves": 0}, "max_moves must be at least 1, got 0"),
+        ({"frozen": [0, 1]}, r"frozen must be bool\[2\] or bool\[2, 2\].*got int64\[2\]"),
+        ({"frozen": [True]}, r"frozen must be bool\[2\].*got bool\[1\]"),
+        *(
+            ({"n_steps": n}, "n_steps must be a whole number in")
+            for n in (-1, 2.5, np.nan, np.inf, True, "5", None, 2**63)
+        ),
+        *(({"max_moves": n}, "max_moves must be a whole number >= 1, got") for n in (0, 1.5, True)),
+        *(({"seed": s}, "seed must be a whole number in") for s in (-1, 0.5, np.nan, True, "0", None, 2**64)),
+        *(
+            ({"chains": c}, "chain numbers must be whole numbers >= 0")
+            for c in ([0.5, 1], [0, -1], [True, False], "ab")
+        ),
+        ({"chains": [0]}, r"need one chain number per state, got shape \(1,\) for 2"),
+        *(
+            ({"until": u}, r"until must return bool\[2\]")
+            for u in (lambda x: True, lambda x: x.sum(1), lambda x: x > 0)
+        ),
+        ({"temperature": [1.0, 1.0, 1.0]}, r"temperature must be one number or of shape \(2,\)"),
     ],
 )
 def test_bad_input_is_refused_before_any_model_call(options, message):
@@ -371,6 +387,62 @@ def test_bad_input_is_refused_before_any_model_call(options, message):
     with pytest.raises(ValueError, match=message):
         run_chains(watched, **{"states": [[0, 0], [1, 1]], "n_steps": 5, **options})
     assert watched.calls == 0
+
+
+def test_whole_numbers_of_any_kind_are_one_number():
+    model, options = random_table(2, 3), {"states": [[0, 0]], "chains": [4], "seed": 3, "n_steps": 1_000}
+    expected = moves_of(run_chains(model, **options))
+    for change in (
+        {"seed": 3.0},
+        {"seed": np.uint8(3)},
+        {"n_steps": 1e3},
+        {"chains": [4.0]},
+        {"n_steps": np.array(1000)},
+    ):
+        assert moves_of(run_chains(model, **{**options, **change})) == expected
+    largest = run_chains(model, [[0, 0]], n_steps=20, seed=2**64 - 1, chains=[2**63 - 1])
+    assert len(largest.step) > 3
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_another_model_does_not_go_on_from_a_trace_or_a_checkpoint(checkpoint, tmp_path):
+    mine, other, file = random_table(2, 3), random_table(2, 3, seed=1), tmp_path / "chains.npz"
+    half = run_chains(mine, [[0, 0]], n_steps=50, checkpoint=file if checkpoint else None)
+    options = {"checkpoint": file} if checkpoint else {"resume": half}
+    with pytest.raises(ValueError, match=r"was made by the model .*, not by"):
+        run_chains(other, [[0, 0]], n_steps=90, **options)
+    same = random_table(2, 3)  # made again
+    assert run_chains(same, [[0, 0]], n_steps=90, **options).model_checksum == half.model_checksum
+
+
+def test_a_trace_of_a_model_of_another_name_without_checksums_is_not_gone_on_from():
+    mine, other = Watched(random_table(2, 3)), Watched(random_table(2, 3))
+    mine.name, other.name = "mine", "other"
+    half = run_chains(mine, [[0, 0]], n_steps=5)
+    with pytest.raises(ValueError, match=r"made by the model 'mine' .*, not by 'other'"):
+        run_chains(other, None, n_steps=5, resume=half)
+
+
+def test_the_steps_of_a_run_and_of_what_it_goes_on_from_stay_below_64_bits():
+    stuck = TabularModel(np.array([[[0.0, 0.0], [-800.0, -800.0]], [[0.0, -800.0]] * 2]))
+    half = run_chains(stuck, [[0, 0]], n_steps=2**61, holding="geometric")
+    with pytest.raises(ValueError, match="n_steps must be a whole number in"):
+        run_chains(stuck, None, n_steps=2**61 + 1, resume=half)
+    assert run_chains(stuck, None, n_steps=2**61, resume=half).n_steps == 2**62
+
+
+def test_visits_are_of_a_chain_of_the_trace_and_of_its_own_length():
+    trace = run_chains(random_table(3, 3), [[0, 1, 2], [2, 2, 2]], n_steps=40)
+    for row in (-1, 2, 0.5):
+        with pytest.raises(ValueError, match=r"row must be a whole number in 0\.\.1"):
+            trace.visits(row)
+    short = Trace(np.array([[1, 0, -1]]), *np.array([[3, 0, 1, 0, 2]]).T, 9, *trace_settings(3))
+    states, entered, durations = short.visits(0)
+    assert (states.tolist(), entered.tolist(), durations.tolist()) == ([[1, 0], [1, 2]], [0, 4], [4, 5])
+
+
+def trace_settings(n):
+    return np.array([1.0]), 0, np.array([0]), np.zeros((1, n), bool), np.array([-1])
 
 
 @pytest.mark.parametrize("holding", ["path", "geometric"])

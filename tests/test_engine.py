@@ -338,7 +338,7 @@ def test_the_default_store_holds_the_conditionals_of_512_chains_of_20_sites(monk
 
 
 def test_negative_memory_is_refused():
-    with pytest.raises(ValueError, match="memory must be >= 0 bytes"):
+    with pytest.raises(ValueError, match="memory must be a whole number >= 0, got -1"):
         run_chains(random_table(2, 2), [[0, 0]], n_steps=1, memory=-1)
 
 

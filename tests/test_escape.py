@@ -146,6 +146,42 @@ def test_escape_time_of_one_state_is_the_inverse_of_its_probability_however_smal
     assert time == pytest.approx(1 / escape_probability(model, [0, 0], 0.5)) and time > 1e25
 
 
+def deep_pair(depth):
+    """Two states, 00 and 01, that a chain hops between; both prefer token 0 at site 0 by `depth`."""
+    table = np.zeros((2, 2, 2))
+    table[0, 0] = depth
+    return TabularModel(table)
+
+
+@pytest.mark.parametrize("depth", [5.0, 40.0, 300.0, 700.0])
+def test_the_time_to_leave_a_set_is_exact_however_much_slower_than_its_moves(depth):
+    # site 0 is chosen every second step, and leaves with chance 1 / (1 + e^depth) from either state
+    times = basin_escape_times(deep_pair(depth), [[0, 0], [0, 1]], 1.0)
+    np.testing.assert_allclose(times, 2 * (1 + np.exp(depth)), rtol=1e-12)
+
+
+def test_a_time_beyond_float64_is_infinite_and_its_prediction_is_refused_by_name():
+    model, basin = deep_pair(800.0), np.array([[0, 0], [0, 1]])
+    assert np.isinf(basin_escape_times(model, basin, 1.0)).all()
+    timed = time_stay(model, basin, 1.0, repeats=2, n_steps=20)
+    assert (timed.escape == 0).all() and not timed.left.any()
+    for read in (calibrate_stays, regress_stays):
+        with pytest.raises(ValueError, match=r"must lie in \(0, 1\], got 0.0\.\.0.0"):
+            read(timed)
+
+
+def test_a_set_that_is_never_left_is_said_so():
+    table = np.zeros((2, 2, 2))
+    table[0, 1] = -np.inf
+    with pytest.raises(ValueError, match="never left: every other token has no chance"):
+        basin_escape_times(TabularModel(table), [[0, 0], [0, 1]], 1.0)
+
+
+def test_a_start_outside_the_set_is_refused():
+    with pytest.raises(ValueError, match=r"start must be a state of the basin, got \[1, 1\]"):
+        time_escapes(random_table(2, 2), [1, 1], [[0, 0]], 1.0, repeats=2, n_steps=5)
+
+
 def test_a_basin_with_a_state_twice_is_refused():
     with pytest.raises(ValueError, match="distinct"):
         basin_escape_times(random_table(2, 2), [[0, 0], [0, 0]], 1.0)

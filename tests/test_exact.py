@@ -139,6 +139,42 @@ def test_escape_time_of_a_basin_is_the_sum_of_its_survival():
     np.testing.assert_allclose(exact.escape_times(matrix, basin), survival, rtol=1e-9)
 
 
+def test_a_basin_without_a_way_out_in_float64_is_said_so():
+    table = np.zeros((2, 2, 2))
+    table[0, 0] = 800.0  # site 0 leaves token 0 with a chance of e^-800
+    matrix = exact.transition_matrix(TabularModel(table), 2)
+    with pytest.raises(ValueError, match=r"state 0 never leaves the basin: .*below 1e-308"):
+        exact.escape_times(matrix, [0, 1])
+    np.testing.assert_allclose(exact.escape_times(matrix, [1]), [4.0])
+
+
+def test_a_model_of_one_token_has_no_influence_and_no_system_to_solve():
+    model = TabularModel(np.zeros((2, 1, 1)))
+    assert not exact.influence(model, 2).any() and not exact.oscillation(model, 2).any()
+    with pytest.raises(ValueError, match="a system needs two tokens"):
+        exact.solve_system(model, 2, [1.0])
+
+
+@pytest.mark.parametrize("basin", [[-1], [8], [0, 0], [], [0.0], [[0, 1]]])
+def test_state_codes_of_no_state_are_refused(basin):
+    matrix = exact.transition_matrix(random_table(3, 2), 3)
+    for read in (exact.escape_times, exact.conductance):
+        with pytest.raises(ValueError, match="basin must be"):
+            read(matrix, basin)
+
+
+@pytest.mark.parametrize("epsilon", [0, 1, -1, np.nan])
+def test_a_mixing_time_to_no_distance_is_refused(epsilon):
+    with pytest.raises(ValueError, match="epsilon must be above 0 and below 1"):
+        exact.mixing_time(exact.transition_matrix(random_table(2, 2), 2), epsilon)
+
+
+def test_a_table_is_of_as_many_sites_as_it_has():
+    for n_sites in (2, 4):
+        with pytest.raises(ValueError, match=r"states must have shape \(B, 3\)"):
+            exact.tabulate(random_table(3, 2), n_sites)
+
+
 def test_conductance_is_the_flow_out_over_the_mass():
     matrix, basin = exact.transition_matrix(random_table(3, 2), 3), [0, 1, 5]
     law, dense = exact.stationary_law(matrix), matrix.toarray()

@@ -63,3 +63,14 @@ def test_semantic_drift_is_that_of_the_texts(trace):
     vectors = embed_states(Words(), Letters(), trace.states(range(41)))
     every = cosine_distance(vectors, vectors[0])
     np.testing.assert_array_equal(found.time, np.where((every >= 0.3).any(0), (every >= 0.3).argmax(0), 40))
+
+
+def test_a_distance_that_misses_a_level_by_rounding_has_reached_it_and_a_nan_is_refused(trace):
+    fifth = 1 - 4 / 5
+    assert fifth < 0.2
+    found = first_passages(trace, lambda states, starts: np.full(len(states), fifth), [0.2])
+    assert found.reached.sum() == np.unique(trace.chain).size
+    with pytest.raises(ValueError, match="got nan"):
+        first_passages(trace, lambda states, starts: np.full(len(states), np.nan), [0.2])
+    with pytest.raises(ValueError, match="above the distance at the start"):
+        first_passages(trace, share_changed, [0.0])

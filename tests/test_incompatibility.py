@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from glauber_lib.drift import token_drift
 from glauber_lib.incompatibility import (
     Rectangles,
+    independent_influence,
     marked_texts,
     mean_without_largest,
     measure_joint,
@@ -124,6 +125,49 @@ def test_log_ratios_scale_as_one_over_the_temperature(temperature):
     at_one, here = (measure_rectangles(model, rectangles, temperature=t) for t in (1.0, temperature))
     for column in ("I_ij", "I_ji", "delta"):
         np.testing.assert_allclose(here[column], at_one[column] / temperature, rtol=1e-9, atol=1e-9)
+
+
+def test_independent_influence_is_a_total_variation_over_further_replacements():
+    # with four tokens the two further replacements at a site are the two that the rectangle leaves
+    model = random_table(3, 4, seed=5)
+    rectangles = sample_rectangles(model, all_states(4, 3), 40, seed=1)
+    found = independent_influence(model, rectangles, seed=2)
+    for k, state in enumerate(rectangles.states):
+        i, j, total = rectangles.i[k], rectangles.j[k], 0.0
+        for site, other, taken in ((i, j, rectangles.d[k]), (j, i, rectangles.b[k])):
+            laws = []
+            for token in sorted({0, 1, 2, 3} - {state[other], taken}):
+                changed = state.copy()
+                changed[other] = token
+                laws.append(model.scores(changed[None], np.array([site]))[0].softmax(-1).numpy())
+            total += 0.5 * np.abs(laws[0] - laws[1]).sum()
+        assert found[k] == pytest.approx(total / 2, abs=1e-12)
+
+
+def test_independent_influence_uses_neither_replacement_of_the_rectangle():
+    asked = []
+
+    class Watched(TabularModel):
+        def scores(self, states, sites, hidden=None):
+            asked.append(np.array(states))
+            return super().scores(states, sites, hidden)
+
+    model = Watched(random_table(2, 6, seed=3).to_arrays()["table"])
+    rectangles = sample_rectangles(model, all_states(6, 2), 200, seed=1)
+    asked.clear()
+    independent_influence(model, rectangles, top=2)
+    rows = np.arange(200)
+    for changed, site, taken in ((asked[1:3], rectangles.j, rectangles.d), (asked[4:6], rectangles.i, rectangles.b)):
+        present = rectangles.states[rows, site]
+        first, second = (states[rows, site] for states in changed)
+        assert not np.any(first == second)
+        assert not np.any((first == taken) | (second == taken) | (first == present) | (second == present))
+
+
+def test_independent_influence_needs_four_tokens():
+    model = random_table(2, 3)
+    with pytest.raises(ValueError, match="four tokens"):
+        independent_influence(model, sample_rectangles(model, all_states(3, 2), 5))
 
 
 def test_the_control_telescopes_to_zero(tiny):
@@ -290,6 +334,13 @@ def test_mean_without_the_largest_is_a_share_of_the_mean():
     assert mean_without_largest(exponential) == pytest.approx((1 - 0.05 * (1 + np.log(20))) / 0.95, abs=0.01)
 
 
+def test_a_reading_that_is_no_number_is_never_counted_as_small():
+    for x, y, floor in (([1, np.nan], [-1, 1], 0.0), ([1, 1], [-1, np.nan], 0.0), ([1], [-1], np.nan)):
+        with pytest.raises(ValueError, match="readings must be numbers"):
+            opposite_signs(x, y, floor=floor)
+    assert np.isnan(mean_without_largest([1.0] * 30 + [np.nan])) and np.isnan(mean_without_largest([0.0] * 30))
+
+
 def test_marked_texts_put_both_sites_in_brackets(tiny):
     for model in tiny.values():
         rectangles = sample_rectangles(
@@ -300,3 +351,13 @@ def test_marked_texts_put_both_sites_in_brackets(tiny):
         plain, marked = model.texts(rectangles.corner(d=True)), marked_texts(model, rectangles, d=True)
         squeezed = [["".join(c for c in text if c not in "[]# ") for text in texts] for texts in (plain, marked)]
         assert squeezed[0] == squeezed[1]
+
+
+def test_rectangles_that_are_none_are_refused():
+    model, good = random_table(3, 3), {"states": np.zeros((1, 3), int), "passage": [0]}
+    good |= {"i": [0], "j": [1], "b": [1], "d": [1]}
+    good = {name: np.asarray(values) for name, values in good.items()}
+    measure_rectangles(model, Rectangles(**good))
+    for change in ({"i": [-1]}, {"j": [3]}, {"b": [-1]}, {"d": [3]}, {"j": [0]}, {"i": [0, 1]}):
+        with pytest.raises(ValueError, match=r"must be integers in|two different sites"):
+            measure_rectangles(model, Rectangles(**{**good, **{k: np.array(v) for k, v in change.items()}}))

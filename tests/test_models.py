@@ -877,3 +877,50 @@ def test_a_model_from_a_joint_scores_every_site_by_it():
     model, log_joint = random_joint(2, 3)
     np.testing.assert_array_equal(model.scores([[2, 1]], [0])[0], log_joint[:, 1])
     np.testing.assert_array_equal(model.scores([[2, 1]], [1])[0], log_joint[2])
+
+
+# What is not there ---------------------------------------------------------------------------------------------------
+
+
+def test_a_language_model_refuses_sites_and_tokens_that_are_not_there(tiny):
+    model, states = tiny["bert"], np.full((2, 4), 7)
+    for sites in ([-1, 0], [0, 4], [0]):
+        with pytest.raises(ValueError, match=r"sites must be integers in 0\.\.3|need one site"):
+            model.scores(states, np.array(sites))
+    for stray in (-1, model.n_tokens):
+        states[1, 2] = stray
+        asks = (lambda: model.scores(states, [0, 0]), lambda: model.texts(states), lambda: model.words(states[1]))
+        for ask in asks:
+            with pytest.raises(ValueError, match=r"tokens|filled up"):
+                ask()
+
+
+def test_a_causal_model_refuses_sites_and_tokens_that_are_not_there(tiny):
+    model, states = tiny["gpt2"], np.full((2, 4), 7)
+    with pytest.raises(ValueError, match=r"sites must be integers in 0\.\.3"):
+        model.proposals(states, np.array([0, -1]))
+    states[0, 3] = -1
+    for ask in (model.log_factors, model.log_prob, lambda x: model.proposals(x, np.array([0, 0]))):
+        with pytest.raises(ValueError, match="tokens of states must be integers"):
+            ask(states)
+
+
+def test_the_number_of_tokens_of_a_text_is_a_count(tiny):
+    model = tiny["bert"]
+    for n in (-1, 0, 1.5, True):
+        with pytest.raises(ValueError, match="n must be a whole number >= 1"):
+            model.tokens(TEXTS[0], n=n)
+    with pytest.raises(ValueError, match="need a text at least, got none"):
+        model.states([], n=3)
+
+
+@pytest.mark.parametrize("ids", [[-1, 300], [300, 10**6], [300, 300], [300.5]])
+def test_a_vocabulary_of_ids_that_are_not_there_is_refused(ids, tiny_folders):
+    with pytest.raises(ValueError, match="vocabulary must be"):
+        load_model(tiny_folders["bert"], vocabulary=ids)
+
+
+def test_a_field_has_a_value_for_each_site():
+    for field in ([0.1], [0.1] * 3, 0.1):
+        with pytest.raises(ValueError, match=r"field must have shape \(2,\)"):
+            IsingModel([[0.0, 1.0], [1.0, 0.0]], field)

@@ -541,9 +541,25 @@ def test_tables_carry_notebook_profile_and_seed(root):
     assert run.save_table(table, "summary") is table
     text = (run.figures / "summary.csv").read_text()
     assert text.splitlines()[0] == f"# {LABEL}"
-    pd.testing.assert_frame_equal(pd.read_csv(run.figures / "summary.csv", comment="#"), table)
+    pd.testing.assert_frame_equal(pd.read_csv(run.figures / "summary.csv", skiprows=1), table)
     markdown = (run.figures / "summary.md").read_text()
     assert LABEL in markdown and "1.23" in markdown and "nan" not in markdown.lower()
+
+
+def test_cells_of_tables_are_as_they_are(root):
+    texts, mixed = ["a | b", "007", "1e5", "x\ny", "##er", "$$"], ["x", 7, 0.5, None, "08", 1]
+    table = pd.DataFrame({"te|xt": texts, "number": [1.0, 2.34567, np.nan, 4, 5, 6], "mixed": mixed})
+    run = Run("02_bounds", "smoke")
+    run.save_table(table, "texts")
+    head, _, *rows = (run.figures / "texts.md").read_text().split("\n\n<!--")[0].splitlines()
+    split = lambda row: [c.strip().replace("\0", "|") for c in row.replace("\\|", "\0").split("|")[1:-1]]  # noqa: E731
+    cells = list(map(split, (head, *rows)))
+    assert cells[0] == ["te|xt", "number", "mixed"]
+    assert [row[0] for row in cells[1:]] == ["a | b", "007", "1e5", "x y", "##er", "$$"]
+    assert [row[1] for row in cells[1:]] == ["1", "2.35", "–", "4", "5", "6"]
+    assert [row[2] for row in cells[1:]] == ["x", "7", "0.5", "–", "08", "1"]
+    again = pd.read_csv(run.figures / "texts.csv", skiprows=1, dtype={"te|xt": str})
+    assert again["te|xt"].tolist() == texts
 
 
 def test_figures_carry_notebook_profile_and_seed(root):

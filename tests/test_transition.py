@@ -110,3 +110,11 @@ def test_too_few_temperatures_and_no_budget_are_refused():
         fit_transitions(runs(grid=(1.3, 2.0)), KAPPA)
     with pytest.raises(ValueError, match="positive"):
         fit_transitions(runs(), 0.0)
+
+
+def test_a_pair_without_a_run_is_refused():
+    frame = runs(lengths=(5,))
+    with pytest.raises(ValueError, match="pair 0 has 0"):
+        fit_transitions(frame.iloc[1:], KAPPA)
+    with pytest.raises(ValueError, match="met must be true or false"):
+        fit_transitions(frame.assign(met=frame.met.astype(object).mask(frame.index == 3)), KAPPA)

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from glauber_lib.paper import profiles
+from glauber_lib.paper import profiles, tables
 from glauber_lib.stats import VERDICTS, Estimate, verdict
 
 GAP = re.compile(r"\{\w*\}")
@@ -266,7 +266,7 @@ def claims_page(results: dict[str, Any]) -> str:
                     f"`{claim['id']}` {claim['statement']}{contradicted}", measured(claim),
                     f"{claim['n']} {claim['unit']}", published, claim["why"],
                 )  # fmt: skip
-                lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+                lines.append(tables.line(cells))
             lines.append("")
         if idle := results["not_asked"].get(section):
             lines += ["Not asked in this profile: " + ", ".join(f"`{id}`" for id in idle) + ".", ""]

@@ -13,7 +13,7 @@ from filelock import FileLock
 from matplotlib.figure import Figure
 
 from glauber_lib import language
-from glauber_lib.paper import claims, profiles, provenance
+from glauber_lib.paper import claims, profiles, provenance, tables
 from glauber_lib.paper.cache import cached
 from glauber_lib.paper.passages import load_passages, readable_passages
 from glauber_lib.plotting import use_style
@@ -218,9 +218,8 @@ class Run:
         with (self.figures / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
             file.write(f"# {self.label}\n")
             table.to_csv(file, index=False, float_format="%.6g")
-        shown = table.astype(object).where(table.notna(), None)
-        text = shown.to_markdown(index=False, floatfmt=f".{digits}g", missingval="–")
-        (self.figures / f"{name}.md").write_text(f"{text}\n\n<!-- {self.label} -->\n", encoding="utf-8")
+        text = f"{tables.markdown(table, digits)}\n\n<!-- {self.label} -->\n"
+        (self.figures / f"{name}.md").write_text(text, encoding="utf-8")
         self.outputs += [f"{name}.csv", f"{name}.md"]
         return table
 
