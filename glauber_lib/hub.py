@@ -156,7 +156,7 @@ def fetch_folder(
 def _pickle_advice(folder, pickled, loader):
     """That a file is a pickle, and the two lines that convert it."""
     config = pickled.with_name("config.json")
-    if config.exists() and "model_type" in json.loads(config.read_text()):
+    if config.exists() and "model_type" in json.loads(config.read_text(encoding="utf-8")):
         load = f"{loader}.from_pretrained({str(pickled.parent)!r}, use_safetensors=False)"
         lines = f"from transformers import {loader}; {load}.save_pretrained({str(pickled.parent)!r})"
     else:
@@ -176,7 +176,7 @@ def own_code(folder: Path, *, below: bool = False) -> list[str]:
     """
     find = folder.rglob if below else folder.glob
     paths = [*find("config.json"), *find("tokenizer_config.json")]
-    maps = [json.loads(path.read_text()).get("auto_map") or {} for path in sorted(paths)]
+    maps = [json.loads(path.read_text(encoding="utf-8")).get("auto_map") or {} for path in sorted(paths)]
     named = [c for found in maps for value in found.values() for c in (value if isinstance(value, list) else [value])]
     return list(dict.fromkeys(c for c in named if c))
 

@@ -107,7 +107,8 @@ class Embedder:
     def _check_parts(self, refusal):
         """Refuse a network that lacks weights or has a tokenizer of another one; sentence-transformers says neither."""
         listed = self.folder / "modules.json"
-        paths = [part["path"] for part in json.loads(listed.read_text())] if listed.exists() else [""] * len(self.model)
+        parts = json.loads(listed.read_text(encoding="utf-8")) if listed.exists() else [{"path": ""}] * len(self.model)
+        paths = [part["path"] for part in parts]
         for part, path in zip(self.model, paths, strict=True):
             if (network := getattr(part, "auto_model", None)) is None:
                 continue

@@ -161,7 +161,7 @@ def check_reading(tokenizer: Any, folder: Path, refusal: str) -> None:
 
 def _settings(folder):
     path = folder / "tokenizer_config.json"
-    return json.loads(path.read_text()) if path.exists() else {}
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def _difference(backend, saved, declared):

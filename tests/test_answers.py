@@ -59,7 +59,7 @@ ASKERS = {
     "replacements": lambda m: influence.replacement_tokens(m, START, 2),
     "influence": lambda m: influence.measure_influence(m, START, np.ones((2, 3, 1), int), SMALL_T),
     "influence of a column": lambda m: influence.column_influence(m, START, NEAR, 2, 1.0),
-    "influence searched": lambda m: influence.search_influence(m, START, 2, rounds=3),
+    "influence searched": lambda m: influence.search_influence(m, START, 2, rounds=3, candidates=4),
     "tabulate": lambda m: exact.tabulate(m, 3),
     "solve_system": lambda m: exact.solve_system(m, 3, [1.0]),
     "exact oscillation": lambda m: exact.oscillation(m, 3),

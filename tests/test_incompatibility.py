@@ -339,12 +339,6 @@ def test_a_reading_that_is_no_number_is_never_counted_as_small():
         with pytest.raises(ValueError, match="readings must be numbers"):
             opposite_signs(x, y, floor=floor)
     assert np.isnan(mean_without_largest([1.0] * 30 + [np.nan])) and np.isnan(mean_without_largest([0.0] * 30))
-    scores = np.random.default_rng(0).normal(size=(2, 3, 3))
-    rectangles = sample_rectangles(TabularModel(scores), all_states(3, 2), 20)
-    scores[..., rectangles.b[0]] = -np.inf  # banned at both sites: no log ratio
-    table = measure_rectangles(TabularModel(scores), rectangles)
-    unknown = table.delta.isna()
-    assert unknown.any() and table.relative.isna().equals(unknown)
 
 
 def test_marked_texts_put_both_sites_in_brackets(tiny):

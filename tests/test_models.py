@@ -916,7 +916,7 @@ def test_the_number_of_tokens_of_a_text_is_a_count(tiny):
 
 @pytest.mark.parametrize("ids", [[-1, 300], [300, 10**6], [300, 300], [300.5]])
 def test_a_vocabulary_of_ids_that_are_not_there_is_refused(ids, tiny_folders):
-    with pytest.raises(ValueError, match=r"vocabulary must be integers in|must be distinct"):
+    with pytest.raises(ValueError, match="vocabulary must be"):
         load_model(tiny_folders["bert"], vocabulary=ids)
 
 

@@ -149,6 +149,7 @@ def test_components_of_what_never_varies_have_no_share():
     assert (axis.get_xlabel(), axis.get_ylabel()) == ("PC 1 (42% of variance)", "PC 2 (10%)")
     component_labels(axis, np.full(2, np.nan))
     assert (axis.get_xlabel(), axis.get_ylabel()) == ("PC 1 (nothing varies)", "PC 2 (nothing varies)")
+    plt.close(figure)
 
 
 @pytest.mark.parametrize(("count", "rows", "columns"), [(1, 1, 1), (2, 1, 2), (3, 2, 2), (4, 2, 2), (5, 3, 2)])

@@ -419,9 +419,9 @@ def test_draws_of_wrong_shape_are_refused(shape):
 
 
 def test_counts_that_are_none_are_refused():
-    for make in (lambda: wilson_interval(2.7, 10), lambda: wilson_interval(11, 10), lambda: wilson_interval(0, 0),
+    for make in (lambda: wilson_interval(2.7, 10), lambda: wilson_interval(11, 10), lambda: wilson_interval(1, 0),
                  lambda: poisson_interval(2.5), lambda: poisson_interval(-1), lambda: poisson_interval(np.nan),
-                 lambda: share_estimate(0, 0, unit="pairs"), lambda: bootstrap_interval([1, 2], n_resamples=0),
+                 lambda: share_estimate(1, 0, unit="pairs"), lambda: bootstrap_interval([1, 2], n_resamples=0),
                  lambda: bootstrap_interval([1, 2], seed=None)):  # fmt: skip
         with pytest.raises(ValueError, match="must be a whole number"):
             make()
