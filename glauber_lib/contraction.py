@@ -189,8 +189,8 @@ def waterfall(
     Parameters
     ----------
     passages, chain : Influence
-        Over coherent passages, and over states of chains; both with the same number of replacements or, of
-        `passages`, more: the first of them are compared.
+        Over coherent passages, and over states of chains. With fewer replacements of the latter the medians of both are
+        compared at so many, in a row of its own.
     drawn : Estimate
         Temperature at which the mean influence of drawn changes is one (`crossing_estimate`).
     transition : Estimate
@@ -204,18 +204,22 @@ def waterfall(
         One row a step, from the top: ``step``, ``temperature``, ``low``, ``high``, ``kind`` (lower bound or estimate),
         ``n``, ``unit``, ``over_next`` (ratio to the row below).
     """
-    bound, few = condition_thresholds(passages), passages.first(len(passages.tv), chain.tv.shape[1])
+    bound, effort, fewer = condition_thresholds(passages), passages.tv.shape[1], chain.tv.shape[1]
     bounds = {
-        r"$\frac{1}{4}\max_j\sum_i\delta_{ij}$": bound["oscillation"], r"$\sum_i\tanh(\delta_{ij}/4\tau)$": bound["tanh"],
+        r"$\frac{1}{4}\max_j\sum_i\delta_{ij}$": bound["oscillation"],
+        r"$\sum_i\tanh(\delta_{ij}/4\tau)$": bound["tanh"],
         r"$\alpha$, searched": searched, r"$\alpha$, all contexts": bound["alpha"],
         r"$\|C\|_2$": bound["spectral norm"], r"$\rho(C)$": bound["spectral radius"],
     }  # fmt: skip
     nowhere = {"low": np.nan, "high": np.nan, "kind": "lower bound", "n": len(passages.tv), "unit": "contexts"}
     rows = [{"step": step, "temperature": t, **nowhere} for step, t in bounds.items() if t is not None]
     medians = {
-        r"$\alpha$ of one passage, median": median_estimate(crossings(few.temperatures, few.by_context)),
-        r"$\alpha$ of one chain state, median": median_estimate(crossings(chain.temperatures, chain.by_context)),
+        rf"$\alpha$ of one passage ({r} repl.)": median_estimate(crossings(part.temperatures, part.by_context))
+        for r, part in ((r, passages.first(len(passages.tv), r)) for r in sorted({effort, fewer}, reverse=True))
     }
+    medians[rf"$\alpha$ of one chain state ({fewer} repl.)"] = median_estimate(
+        crossings(chain.temperatures, chain.by_context)
+    )
     for step, e in {**medians, "a drawn change, mean": drawn, r"$\tau_c$, coalescence": transition}.items():
         low, high = e.interval or (np.nan, np.nan)
         kind = "lower bound" if step in medians else "estimate"

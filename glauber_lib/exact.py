@@ -343,7 +343,8 @@ def solve_system(model: ConditionalModel, n_sites: int, temperatures: ArrayLike)
     DataFrame
         Per temperature: ``temperature``; ``states``; ``alpha``, the contraction coefficient; ``mixing_time`` (steps);
         ``upper``, the contraction bound on it, infinite unless alpha is below one; ``lower``, the margin's bound on it,
-        the largest over the `margin_sets` of at most half the mass, nan where there is none; ``relaxation_time``, one over the spectral gap; ``circulation`` (`reversibility_defect`); the
+        the largest over the `margin_sets` of at most half the mass, nan where there is none;
+        ``relaxation_time``, one over the spectral gap; ``circulation`` (`reversibility_defect`); the
         `compare_laws` of the stationary law (p) and the normalised pseudo-likelihood (q).
 
     Raises

@@ -16,7 +16,6 @@ from glauber_lib.checks import (
     check_indices,
     check_replacements,
     check_seed,
-    check_temperature,
     check_temperatures,
 )
 from glauber_lib.checksums import model_checksum, refuse_other_model
@@ -283,7 +282,8 @@ def contraction_norms(matrix: np.ndarray) -> dict[str, float]:
 def threshold(temperatures: ArrayLike, values: ArrayLike) -> float:
     """Temperature above which `values` float[K] stay below one, interpolated as a power of the temperature.
 
-    Influence falls as 1/τ at high temperature, which this meets exactly. The threshold is nan where it lies outside the `temperatures` float[K], which may come in any order, or if a value is nan.
+    Influence falls as 1/τ at high temperature, which this meets exactly. The threshold is nan where it lies outside the
+    `temperatures` float[K], which may come in any order, or if a value is nan.
     """
     order = np.argsort(temperatures)
     t, v = np.asarray(temperatures, float)[order], np.asarray(values, float)[order]

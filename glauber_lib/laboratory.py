@@ -70,7 +70,8 @@ def incompatibility_price(model: ConditionalModel, n_sites: int, temperature: fl
     .. math:: \frac1n \sum_i \sum_x \pi(x) \log \frac{\pi(x_i \mid x_{-i})}{\pi_{i,\tau}(x_i \mid x_{-i})}
 
     This mean Kullback-Leibler divergence is the price of there being no joint with the model's conditionals: the chain
-    settles in the law :math:`\pi`, whose conditionals are others. It is zero if and only if the conditionals fit a joint.
+    settles in the law :math:`\pi`, whose conditionals are others. It is zero if and only if the conditionals fit a
+    joint.
 
     Returns
     -------
@@ -91,7 +92,7 @@ def incompatibility_price(model: ConditionalModel, n_sites: int, temperature: fl
 
 
 def compatible_table(model: ConditionalModel, n_sites: int, temperature: float = 1.0) -> TabularModel:
-    """The conditionals of the stationary law as a model at temperature one, with scores rounded as a network gives them.
+    """The conditionals of the stationary law as a model at temperature one, with scores rounded as a network's are.
 
     They fit a joint, so that their price is that of rounding to float32 alone.
     """
@@ -131,9 +132,7 @@ def price_table(tables: ArrayLike, temperatures: ArrayLike) -> pd.DataFrame:
 # The margin theorem --------------------------------------------------------------------------------------------------
 
 
-def margin_cases(
-    model: ConditionalModel, n_sites: int, temperatures: ArrayLike, limit: int = 2**40
-) -> pd.DataFrame:
+def margin_cases(model: ConditionalModel, n_sites: int, temperatures: ArrayLike, limit: int = 2**40) -> pd.DataFrame:
     r"""Both sides of the margin theorem for every smallest set with a positive margin (`exact.margin_sets`).
 
     Parameters
@@ -163,7 +162,9 @@ def margin_cases(
             steps = np.nan
         for codes, gamma in basins:
             mass, out = law[codes].sum(), np.delete(dense[codes], codes, axis=1).sum(1)
-            lower = mixing_lower_bound(gamma, t, model.n_tokens) if mass <= 0.5 + 1e-12 else np.nan  # half, but for rounding
+            lower = (
+                mixing_lower_bound(gamma, t, model.n_tokens) if mass <= 0.5 + 1e-12 else np.nan
+            )  # half, but for rounding
             rows.append({
                 "temperature": t, "states": len(codes), "margin": gamma, "mass": mass, "escape": out.max(),
                 "conductance": (law[codes] * out).sum() / mass, "bound": escape_bound(gamma, t, model.n_tokens),

@@ -116,7 +116,10 @@ def search_column(
     n, temperature = contexts.shape[1], float(check_temperatures([temperature])[0])
     if n < 2:
         raise ValueError("influence needs two sites, got contexts of one")
-    site, candidates = check_count(site, "site", most=n - 1), check_replacements(candidates, "candidates", model.n_tokens)
+    site, candidates = (
+        check_count(site, "site", most=n - 1),
+        check_replacements(candidates, "candidates", model.n_tokens),
+    )
     others = np.delete(np.arange(n), site)
     climbs = []
     for i in tqdm(others, desc=progress, disable=progress is None, leave=False):

@@ -135,7 +135,9 @@ def test_the_waterfall_of_a_known_system():
     strength = np.array([0.5, 0.75])[:, None, None, None, None] * (1 - np.eye(n))  # two contexts
     tv = np.broadcast_to(strength / temperatures[:, None, None], (2, 1, 5, n, n)).copy()
     found = Influence(temperatures, tv, 4 * np.broadcast_to(strength[:, :, 0], (2, 1, n, n)) * 1.5)
-    table = waterfall(found, found, Estimate(1.2, (1.1, 1.3), 30, "chains"), Estimate(1.0, (0.9, 1.2), 20, "pairs"), 1.8)
+    table = waterfall(
+        found, found, Estimate(1.2, (1.1, 1.3), 30, "chains"), Estimate(1.0, (0.9, 1.2), 20, "pairs"), 1.8
+    )
     assert (table.temperature.diff().dropna() <= 1e-9).all()
     assert table.temperature.iloc[0] == pytest.approx(2.25) and table.temperature.iloc[2] == 1.8
     by_step = table.set_index("step").temperature

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from glauber_lib import exact, laboratory
 from glauber_lib.models import IsingModel, TabularModel, all_states
 
-
 # The price of incompatibility --------------------------------------------------------------------------------------
 
 
