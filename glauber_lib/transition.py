@@ -20,7 +20,7 @@ from scipy.special import ndtr
 
 from glauber_lib.censored import LogNormalFit, fit_log_normal, group_weights, resampled_interval
 from glauber_lib.stats import Estimate, Interval
-from glauber_lib.survival import median_survival
+from glauber_lib.survival import time_until
 
 
 def _columns(temperature):
@@ -163,7 +163,7 @@ def medians_beside_fit(frame: pd.DataFrame, transitions: Mapping[int, Transition
     rows = []
     for n, temperature in np.unique(frame[["n", "temperature"]].to_numpy(float), axis=0):
         group = frame[(frame.n == n) & (frame.temperature == temperature)]
-        seen = median_survival(group.time, group.met)
+        seen = time_until(group.time, group.met, 0.5, unit="pairs").value
         fitted = float(transitions[int(n)].median([temperature])[0])
         rows.append({"n": int(n), "τ": temperature, "met": group.met.mean(), "median": seen, "fitted": fitted})
     return pd.DataFrame(rows).assign(ratio=lambda t: t["fitted"] / t["median"])
