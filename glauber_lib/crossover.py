@@ -8,9 +8,9 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from glauber_lib import exact
-from glauber_lib.checks import check_count, check_seed, check_temperatures
+from glauber_lib.checks import check_contexts, check_count, check_seed, check_temperatures
 from glauber_lib.couplings import Coalescence, coalesce
-from glauber_lib.influence import contraction_bound
+from glauber_lib.influence import check_contraction, contraction_bound
 from glauber_lib.models import ConditionalModel, TabularModel
 from glauber_lib.survival import time_until
 
@@ -75,7 +75,10 @@ def coalescence_bound(alpha: float, n: int, chance: float = 0.5) -> float:
 
     By contraction the expected Hamming distance after t steps is at most :math:`n (1 - (1 - \alpha)/n)^t`. A pair that
     has not met is at distance one at least. So :math:`t = n/(1 - \alpha) \log(n/(1 - \mathrm{chance}))` steps suffice.
+
+    ValueError for an `alpha` that is nan or negative, an `n` below one, or a `chance` outside of 0 .. 1.
     """
+    check_contraction(alpha, n, 1 - chance)
     return n / (1 - alpha) * np.log(n / (1 - chance)) if alpha < 1 else np.inf
 
 
@@ -126,7 +129,7 @@ def coalescence_beside_mixing(
         with its 95% interval ``low, high`` (nan, inf where the budget does not tell); ``met``, the share within the
         budget.
     """
-    rows, n = [], np.shape(x)[1]
+    rows, n = [], check_contexts(x, table.n_tokens).shape[1]
     for temperature in check_temperatures(temperatures):
         alpha = exact.influence(table, n, temperature).sum(0).max()
         run = coalesce(table, x, y, n_steps=n_steps, temperature=temperature, seed=seed)

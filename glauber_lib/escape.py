@@ -115,8 +115,14 @@ def observed_stays(timed: pd.DataFrame, by: str) -> pd.DataFrame:
         One row per group, indexed by `by`: ``observed`` (steps of exposure per exit, so that censored stays count; nan
         where no chain left) with its 95% Poisson interval ``low``, ``high``, of which the upper end is infinite where
         no chain left; ``chains``, and ``left``, how many of them did.
+
+    Raises
+    ------
+    ValueError
+        Unless every exposure is a number of steps, and every `left` true or false.
     """
-    groups = timed.groupby(by)
+    _check_stays(timed)
+    groups = timed.groupby(by, dropna=False)
     left, exposure = groups.left.sum().astype(int), groups.exposure.sum()
     ends = np.array([poisson_interval(k) for k in left])
     with np.errstate(divide="ignore"):
@@ -145,9 +151,10 @@ def calibrate_stays(stays: pd.DataFrame, *, per_decade: int = 2) -> pd.DataFrame
     Raises
     ------
     ValueError
-        Unless every prediction is a probability above zero.
+        Unless every prediction is a probability above zero, every exposure a number of steps, every `left` true or
+        false, and `per_decade` a count.
     """
-    rows = []
+    rows, per_decade = [], check_count(per_decade, "per_decade", least=1)
     _check_predictions(stays)
     for _, group in stays.groupby(np.floor(-np.log10(stays.escape) * per_decade)):
         exits, exposure = group.left.sum(), group.exposure.sum()
@@ -209,8 +216,19 @@ def regress_stays(stays: pd.DataFrame) -> dict[str, float | tuple[float, ...]]:
     }
 
 
+def _check_stays(stays):
+    """Refuse stays of which the length or the end is not known: sums would leave them out."""
+    known = np.isfinite(stays.exposure.to_numpy(float)) & (stays.exposure >= 0) & stays.left.isin([True, False])
+    if not known.all():
+        raise ValueError(
+            f"every stay must have its exposure in steps and left true or false, got {(~known).sum()} of {len(stays)} "
+            "without"
+        )
+
+
 def _check_predictions(stays):
-    """Refuse predictions of which there is no logarithm, such as one below 1e-308, which float64 holds as zero."""
+    """Refuse what `_check_stays` does, and predictions without a logarithm: below 1e-308 float64 holds zero."""
+    _check_stays(stays)
     if not stays.escape.between(0, 1, inclusive="right").all():
         got = f"{stays.escape.min()}..{stays.escape.max()}"
         raise ValueError(f"predicted escape probabilities must lie in (0, 1], got {got}: leave out what never escapes")

@@ -15,7 +15,7 @@ from glauber_lib.answers import ask
 from glauber_lib.checks import check_contexts, check_count, check_indices, check_temperature, check_temperatures
 from glauber_lib.draws import probabilities
 from glauber_lib.influence import contraction_bound
-from glauber_lib.margins import mixing_lower_bound
+from glauber_lib.margins import log_exit_times, mixing_lower_bound
 from glauber_lib.models import ConditionalModel, TabularModel, all_states
 from glauber_lib.stats import rank_correlation
 
@@ -115,7 +115,7 @@ def mixing_time(matrix: Sparse, epsilon: float = 0.25, limit: int = 2**40, *, la
     if size > DENSE:
         raise ValueError(f"the mixing time needs full matrices: at most {DENSE} states, got {size}")
     stationary = stationary_law(matrix) if law is None else law
-    far = lambda rows: 0.5 * np.abs(rows - stationary).sum(1).max() > epsilon  # noqa: E731
+    far = lambda rows: not 0.5 * np.abs(rows - stationary).sum(1).max() <= epsilon  # nan is far  # noqa: E731
     now = np.eye(size)
     if not far(now):
         return 0
@@ -158,6 +158,8 @@ def reversibility_defect(matrix: Sparse, *, law: np.ndarray | None = None) -> fl
 def escape_times(matrix: Sparse, basin: ArrayLike) -> np.ndarray:
     """Mean number of steps to leave `basin` from each of its states: (I - Q) h = 1.
 
+    Solved as by `margins.basin_escape_times`: a way out that is far slower than the moves within keeps its precision.
+
     Parameters
     ----------
     matrix : sparse matrix, float64[S, S]
@@ -177,11 +179,8 @@ def escape_times(matrix: Sparse, basin: ArrayLike) -> np.ndarray:
     rows = matrix.tocsr()[basin]
     others = np.ones(matrix.shape[0], bool)
     others[basin] = False
-    inside = rows[:, basin].tolil()
-    inside.setdiag(0)  # the diagonal of I - Q is a sum of what leaves a state: one less what stays would cancel
-    out = np.asarray(rows[:, others].sum(1)).ravel()
-    leave = np.asarray(inside.sum(1)).ravel() + out
-    leads, inside = out > 0, inside.tocsr()
+    inside, out = rows[:, basin], np.asarray(rows[:, others].sum(1)).ravel()
+    leads = out > 0
     while ((further := leads | (inside @ leads > 0)) != leads).any():
         leads = further
     if not leads.all():
@@ -189,7 +188,8 @@ def escape_times(matrix: Sparse, basin: ArrayLike) -> np.ndarray:
             f"state {basin[~leads][0]} never leaves the basin: the probability of every way out is zero in float64, "
             "perhaps because it is below 1e-308; take a higher temperature or `margins.basin_escape_times`"
         )
-    return sp.linalg.spsolve((sp.diags(leave) - inside).tocsc(), np.ones(len(basin)))
+    with np.errstate(divide="ignore", over="ignore"):  # of no way; of a time that float64 does not hold
+        return np.exp(log_exit_times(np.log(inside.toarray()), np.log(out)))
 
 
 def conductance(matrix: Sparse, basin: ArrayLike) -> float:
@@ -305,17 +305,30 @@ def margin_sets(model: ConditionalModel, n_sites: int) -> list[np.ndarray]:
 
 
 def pseudo_likelihood(model: ConditionalModel, n_sites: int, temperature: float = 1.0) -> np.ndarray:
-    r"""The law with weights :math:`\prod_i \pi_i(x_i \mid x_{-i})`, float64[V**n], normalised over the small system."""
-    states = all_states(model.n_tokens, n_sites)
-    logs = np.zeros(len(states))
-    for i, law in enumerate(conditional_laws(model, n_sites, temperature)):
-        logs += np.log(np.maximum(law[np.arange(len(states)), states[:, i]], 1e-300))
+    r"""The law with weights :math:`\prod_i \pi_i(x_i \mid x_{-i})`, float64[V**n], normalised over the small system.
+
+    ValueError if every state holds a token that is banned there.
+    """
+    states, temperature = all_states(model.n_tokens, n_sites), float(check_temperature(temperature))
+    logs, rows = np.zeros(len(states)), np.arange(len(states))
+    for i in range(states.shape[1]):  # logarithms, as at a low temperature no state may have a weight in float64
+        law = (ask(model, states, np.full(len(states), i)).double() / temperature).log_softmax(1).cpu().numpy()
+        logs += law[rows, states[:, i]]
+    if logs.max() == -np.inf:
+        raise ValueError("there is no pseudo-likelihood: every state holds a token that is banned there")
     weights = np.exp(logs - logs.max())
     return weights / weights.sum()
 
 
 def compare_laws(p: np.ndarray, q: np.ndarray) -> dict[str, float]:
-    """Total variation, both Kullback–Leibler divergences (nats) and Spearman's rank correlation of two laws."""
+    """Total variation, both Kullback–Leibler divergences (nats) and Spearman's rank correlation of two laws.
+
+    ValueError unless they are probabilities of the same states.
+    """
+    p, q = np.asarray(p, float), np.asarray(q, float)
+    if p.shape != q.shape or not all((law >= 0).all() and np.isclose(law.sum(), 1, atol=1e-6) for law in (p, q)):
+        raise ValueError(f"need two laws of the same states that sum to one, got {p.shape} and {q.shape}, sums "
+                         f"{p.sum():g} and {q.sum():g}")  # fmt: skip
     with np.errstate(divide="ignore", invalid="ignore"):
         divergence = lambda a, b: float(np.where(a > 0, a * np.log(a / b), 0.0).sum())  # noqa: E731
         return {

@@ -336,10 +336,11 @@ def opposite_signs(x: ArrayLike, y: ArrayLike, *, floor: float = 0.0) -> np.ndar
 def mean_without_largest(values: ArrayLike, share: float = 0.05) -> float:
     """The mean of all but the largest `share` of the values, over the mean of all: one if they are equal.
 
-    For an exponential law and a share of 0.05 it is 0.842. It is nan if a value is, or if the mean of all is zero.
+    For an exponential law and a share of 0.05 it is 0.842. It is nan if a value is, if there is none, or if the mean of
+    all is zero.
     """
     values = np.asarray(values, dtype=float)
-    if np.isnan(values).any() or not np.mean(values):
+    if not values.size or np.isnan(values).any() or not np.mean(values):
         return float("nan")
     return float(np.mean(values[values <= np.quantile(values, 1 - share)]) / np.mean(values))
 

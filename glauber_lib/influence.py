@@ -270,7 +270,15 @@ def contraction_norms(matrix: np.ndarray) -> dict[str, float]:
     dict
         ``alpha`` = :math:`\max_j \sum_i c_{ij}` (the paper's), ``row sum`` = :math:`\max_i \sum_j c_{ij}` (Dobrushin),
         ``spectral norm`` and ``spectral radius`` (Hayes).
+
+    Raises
+    ------
+    ValueError
+        Unless `matrix` is a square of finite numbers.
     """
+    matrix = np.asarray(matrix, float)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size or not np.isfinite(matrix).all():
+        raise ValueError(f"influence must be a square matrix of finite numbers, got shape {matrix.shape}")
     return {
         "alpha": float(matrix.sum(0).max()),
         "row sum": float(matrix.sum(1).max()),
@@ -283,16 +291,21 @@ def threshold(temperatures: ArrayLike, values: ArrayLike) -> float:
     """Temperature above which `values` float[K] stay below one, interpolated as a power of the temperature.
 
     Influence falls as 1/τ at high temperature, which this meets exactly. The threshold is nan where it lies outside the
-    `temperatures` float[K], which may come in any order, or if a value is nan.
+    `temperatures` float[K], which may come in any order, or if a value is nan. From an infinite value on it is the next
+    temperature. ValueError for temperatures that are none, or not one for each.
     """
+    temperatures, values = check_temperatures(temperatures), np.asarray(values, float)
+    if values.shape != temperatures.shape:
+        raise ValueError(f"need one value for each of {len(temperatures)} temperatures, got shape {values.shape}")
     order = np.argsort(temperatures)
-    t, v = np.asarray(temperatures, float)[order], np.asarray(values, float)[order]
+    t, v = temperatures[order], values[order]
     above = np.flatnonzero(v >= 1)
     if np.isnan(v).any() or len(above) == 0 or above[-1] == len(v) - 1:
         return float("nan")
     k = above[-1]
     with np.errstate(divide="ignore"):
-        share = np.log(v[k]) / (np.log(v[k]) - np.log(v[k + 1]))  # 0 where the value falls to 0
+        above_one, fall = np.log(v[k]), np.log(v[k]) - np.log(v[k + 1])  # of a value of zero the fall is infinite
+    share = above_one / fall if np.isfinite(v[k]) else 1.0
     return float(t[k] * (t[k + 1] / t[k]) ** share)
 
 
@@ -324,8 +337,15 @@ def contraction_bound(alpha: float, n: int, epsilon: float = 0.25) -> float:
     Raises
     ------
     ValueError
-        If `alpha` is not a number.
+        If `alpha` is nan or negative, `n` below one, or `epsilon` not above zero.
     """
-    if np.isnan(alpha):
-        raise ValueError("alpha must be a number, got nan")
+    check_contraction(alpha, n, epsilon)
     return float(np.ceil(n / (1 - alpha) * np.log(n / epsilon))) if alpha < 1 else np.inf
+
+
+def check_contraction(alpha: float, n: int, distance: float) -> None:
+    """Refuse what bounds no chain: ValueError unless alpha >= 0, n >= 1 and 0 < distance <= 1."""
+    if not (alpha >= 0 and n >= 1 and 0 < distance <= 1):  # nan is none of these
+        raise ValueError(
+            f"alpha must be a number >= 0, n >= 1 and the distance in (0, 1], got {alpha}, {n} and {distance:g}"
+        )

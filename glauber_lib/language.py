@@ -152,6 +152,10 @@ class LanguageModel:
     def __repr__(self):
         return f"{type(self).__name__}({self.name!r}, n_tokens={self.n_tokens})"
 
+    def _long(self, indices):
+        """Indices as int64 on the model's device: torch takes those of 8 bits for truth values."""
+        return torch.as_tensor(indices, device=self.device).long()
+
     def _check_length(self, n):
         if n > self.max_sites:
             raise ValueError(f"states have {n} tokens, {self.name!r} has positions for at most {self.max_sites}")
@@ -238,7 +242,7 @@ class MaskedLM(LanguageModel):
         sites outside of the vocabulary or the states (`checks.check_question`), and for logits in half precision.
         """
         check_question(states, sites, self.n_tokens)
-        states, sites = torch.as_tensor(states, device=self.device), torch.as_tensor(sites, device=self.device)
+        states, sites = self._long(states), self._long(sites)
         self._check_length(states.shape[1])
         further = () if hidden is None else (hidden_besides(hidden, states, sites),)
         return self._in_batches(self._scores, states.shape[1] + self.frame_size, states, sites, *further)
@@ -298,7 +302,7 @@ class CausalLM(LanguageModel):
     def _checked(self, states):
         """States as a tensor; ValueError for tokens outside of the vocabulary, or too many of them."""
         check_question(states, np.zeros(len(states), np.int64), self.n_tokens)
-        states = torch.as_tensor(states, device=self.device)
+        states = self._long(states)
         self._check_length(states.shape[1])
         return states
 
@@ -322,7 +326,7 @@ class CausalLM(LanguageModel):
     def proposals(self, states: Any, sites: Any) -> torch.Tensor:
         """Next-token log-probabilities float64[B, n_tokens] at ``sites`` given what stands to the left."""
         check_question(states, sites, self.n_tokens)
-        states, sites = self._checked(states), torch.as_tensor(sites, device=self.device)
+        states, sites = self._checked(states), self._long(sites)
         at_sites = lambda batch, at: self._log_factors(batch)[torch.arange(len(batch)), at]  # noqa: E731
         return self._in_batches(at_sites, self._cost(states), states, sites)
 
@@ -344,7 +348,7 @@ class CausalLM(LanguageModel):
             raise ValueError(f"conditionals of a joint need |V| <= 512 evaluations, got |V| = {self.n_tokens}; "
                              "pass a smaller vocabulary")  # fmt: skip
         check_question(states, sites, self.n_tokens)
-        states, sites = torch.as_tensor(states, device=self.device), torch.as_tensor(sites, device=self.device)
+        states, sites = self._long(states), self._long(sites)
         further = hidden_besides(
             torch.zeros_like(states, dtype=torch.bool) if hidden is None else hidden, states, sites
         )

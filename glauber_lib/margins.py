@@ -129,11 +129,14 @@ def basin_escape_times(model: ConditionalModel, basin: ArrayLike, temperature: f
             left = law.masked_fill(member, -torch.inf).logsumexp(1).cpu().numpy()
             out[part] = np.logaddexp(out[part], left)
     with np.errstate(over="ignore"):  # a time that float64 does not hold
-        return np.exp(np.log(n) + _log_exit_times(inside, out))
+        return np.exp(np.log(n) + log_exit_times(inside, out))
 
 
-def _log_exit_times(inside, out):
-    """Logarithms float64[K] of mean times to leave a set, from those of its rates within [K, K] and out of it [K]."""
+def log_exit_times(inside: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """Logarithms float64[K] of mean times to leave a set, from those of its rates within [K, K] and out of it [K].
+
+    What stays where it is, the diagonal of `inside`, does not count. ValueError for a set that is never left.
+    """
     rates, out, time = inside.copy(), out.copy(), np.zeros(len(out))
     total = np.empty(len(out))  # rate at which a state is left while the chain is watched in it and those before it
     np.fill_diagonal(rates, -np.inf)
@@ -211,8 +214,13 @@ def escape_bound(margin: float, temperature: float, n_tokens: int) -> float:
         :math:`\gamma`, in units of the scores.
     temperature : float or ndarray
     n_tokens : int
+
+    Raises
+    ------
+    ValueError
+        For a temperature that is not positive and finite.
     """
-    return (n_tokens - 1) * np.exp(-margin / temperature)
+    return (n_tokens - 1) * np.exp(-margin / check_temperature(temperature, np.shape(temperature)))
 
 
 def mixing_lower_bound(margin: float, temperature: float, n_tokens: int) -> float:
@@ -224,5 +232,10 @@ def mixing_lower_bound(margin: float, temperature: float, n_tokens: int) -> floa
         :math:`\gamma`, in units of the scores.
     temperature : float or ndarray
     n_tokens : int
+
+    Raises
+    ------
+    ValueError
+        For a temperature that is not positive and finite.
     """
-    return np.exp(margin / temperature) / (4 * (n_tokens - 1))
+    return np.exp(margin / check_temperature(temperature, np.shape(temperature))) / (4 * (n_tokens - 1))

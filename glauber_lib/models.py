@@ -21,6 +21,7 @@ from glauber_lib.answers import ask, check_rows
 from glauber_lib.checks import check_count, check_indices, check_question, check_state
 
 LISTED = 2**16  # most states that are listed to sum hidden sites out of one conditional
+LARGEST = 2**22  # most states of a small system
 
 
 class ConditionalModel(Protocol):
@@ -208,7 +209,7 @@ class TabularModel:
             (`checks.check_question`).
         """
         check_question(states, sites, self.n_tokens, self.n_sites)
-        states, sites = torch.as_tensor(states), torch.as_tensor(sites)
+        states, sites = torch.as_tensor(states).long(), torch.as_tensor(sites).long()
         if hidden is not None and (besides := hidden_besides(hidden, states, sites)).any():
             if not self._of_joint:
                 raise ValueError(
@@ -268,7 +269,7 @@ class IsingModel:
         joint, summed over these. ValueError for tokens or sites that the model lacks (`checks.check_question`).
         """
         check_question(states, sites, self.n_tokens, self.n_sites)
-        states, sites = torch.as_tensor(states), torch.as_tensor(sites)
+        states, sites = torch.as_tensor(states).long(), torch.as_tensor(sites).long()
         local = (self.couplings[sites] * (2.0 * states - 1)).sum(1) + self.field[sites]
         scores = torch.stack([-local, local], dim=1)
         if hidden is None:
@@ -342,6 +343,8 @@ class RestrictedModel:
 
 
 def all_states(n_tokens: int, n_sites: int) -> np.ndarray:
-    """Every state of a small system, int64[V**n, n], in the order of their base-V codes."""
+    """Every state of a small system, int64[V**n, n], in the order of their base-V codes; ValueError above `LARGEST`."""
     n_tokens, n_sites = check_count(n_tokens, "n_tokens", 1), check_count(n_sites, "n_sites", 1)
+    if n_tokens**n_sites > LARGEST:
+        raise ValueError(f"{n_tokens}^{n_sites} states are no small system: at most {LARGEST} are listed")
     return np.array(list(itertools.product(range(n_tokens), repeat=n_sites)), dtype=np.int64)

@@ -15,10 +15,13 @@ def _resampling(seed, n_resamples):
 def holm(p: ArrayLike) -> np.ndarray:
     """p-values float[K] corrected for the number of them (Holm, 1979), in their order.
 
-    A p-value that is nan is of a test that could not be done: it stays nan and counts for nothing.
+    A p-value that is nan is of a test that could not be done: it stays nan and counts for nothing. ValueError for
+    others outside of 0 .. 1.
     """
     p = np.asarray(p, dtype=float)
-    order = np.argsort(p)[: np.isfinite(p).sum()]  # nan is sorted last
+    if p.ndim != 1 or ((p < 0) | (p > 1)).any():  # nan is neither
+        raise ValueError(f"p must be a list of numbers in 0..1, or nan, got {p}")
+    order = np.argsort(p)[: (~np.isnan(p)).sum()]  # nan is sorted last
     corrected = np.full(len(p), np.nan)
     corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1)), 1)
     return corrected
@@ -49,10 +52,10 @@ def label_rises(gain: ArrayLike, own: ArrayLike, *, n_resamples: int = 10_000, s
     Raises
     ------
     ValueError
-        If a rise is not finite, or `own` does not hold one of the labels for each chain.
+        If `gain` is no table, a rise is not finite, or `own` does not hold one of the labels for each chain.
     """
     gain, rng, n_resamples = np.asarray(gain, float), *_resampling(seed, n_resamples)
-    _check_finite(gain, "gain")
+    _check_table(gain, "gain")
     n_labels, rows = gain.shape[1], []
     if np.shape(own) != (len(gain),) or not np.isin(own, np.arange(n_labels)).all():
         raise ValueError(f"own must hold one of the labels 0..{n_labels - 1} for each of {len(gain)} chains, got {own}")
@@ -108,10 +111,10 @@ def group_difference(
     Raises
     ------
     ValueError
-        If a value is not finite, or `groups` or `blocks` do not hold one label for each row.
+        If `values` is no table, a value is not finite, or `groups` or `blocks` do not hold one label for each row.
     """
     values, rng, n_resamples = np.asarray(values, float), *_resampling(seed, n_resamples)
-    _check_finite(values, "values")
+    _check_table(values, "values")
     for name, labels in {"groups": groups, "blocks": groups if blocks is None else blocks}.items():
         if np.shape(labels) != (len(values),) or pd.isna(np.asarray(labels)).any():
             raise ValueError(f"{name} must hold one label for each of {len(values)} rows, got shape {np.shape(labels)}")
@@ -136,7 +139,9 @@ def group_difference(
     return float(observed / (centered**2).sum()), float(p)
 
 
-def _check_finite(values, name):
+def _check_table(values, name):
+    if values.ndim != 2 or not values.size:
+        raise ValueError(f"{name} must be a table with a row for each chain, got shape {values.shape}")
     if not np.isfinite(values).all():
-        rows = np.flatnonzero(~np.isfinite(values).all(axis=tuple(range(1, values.ndim)))).tolist()
+        rows = np.flatnonzero(~np.isfinite(values).all(axis=1)).tolist()
         raise ValueError(f"{name} must be finite, got nan or infinity in rows {rows[:10]}: leave them out or mend them")

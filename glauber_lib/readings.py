@@ -36,11 +36,14 @@ class TextScorer(Protocol):
 def cosine_distance(vectors: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """``1 - cos`` between unit vectors, over the last axis: the semantic drift of the paper's §6.1.
 
-    ValueError for vectors in half precision.
+    ValueError for vectors in half precision, or not of unit length, as those with a nan.
     """
     for given in map(np.asarray, (vectors, reference)):
         if given.dtype.kind not in "iu":
             check_precision(given.dtype, "vectors")
+        length = np.sqrt((given * given).sum(-1, dtype=float))
+        if not (np.abs(length - 1) < 1e-3).all():  # of nan it is not
+            raise ValueError(f"vectors must have unit length, got lengths {length.min():g} to {length.max():g}")
     return 1.0 - (vectors * reference).sum(-1)
 
 

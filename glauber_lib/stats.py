@@ -54,7 +54,7 @@ class Estimate:
     def __post_init__(self):
         if self.kind not in KINDS:
             raise ValueError(f"kind must be one of {KINDS}, got {self.kind!r}")
-        if self.n != int(self.n) or self.n < 0:
+        if not np.isfinite(self.n) or self.n != int(self.n) or self.n < 0:
             raise ValueError(f"n must be a number of units, got {self.n!r}")
         if not self.unit:
             raise ValueError("unit must name what was drawn independently, got none")
@@ -102,19 +102,19 @@ def verdict(estimate: Estimate, side: str, than: Any = None, least: int = 0) -> 
     Raises
     ------
     ValueError
-        For an unknown side, or a `than` that does not fit it.
+        For an unknown side, a `than` that does not fit it, or a p-value outside of 0 .. 1.
     """
     if side == "measured":
         return "measured", ""
     if side not in SIDES:
         raise ValueError(f"side must be one of {SIDES}, got {side!r}")
-    ends = np.asarray(than, dtype=float)
-    if ends.shape != ((2,) if side in ("inside", "outside") else ()) or np.isnan(ends).any():
-        raise ValueError(
-            f"side {side!r} asks for {'two numbers' if side in ('inside', 'outside') else 'a number'}, got {than!r}"
-        )
+    ends, pair = np.asarray(than, dtype=float), side in ("inside", "outside")
+    if ends.shape != ((2,) if pair else ()) or np.isnan(ends).any() or (pair and ends[0] >= ends[1]):
+        raise ValueError(f"side {side!r} asks for {'two rising numbers' if pair else 'a number'}, got {than!r}")
     if np.isnan(estimate.value):
         return "not measurable here", "no number came out"
+    if side == "test" and not 0 <= estimate.value <= 1:
+        raise ValueError(f"side 'test' asks for a p-value in 0..1, got {estimate.value}")
     bound = f"{ends[0]:.3g} to {ends[1]:.3g}" if ends.ndim else f"{float(ends):.3g}"
     rule = f"p must be below {bound}" if side == "test" else f"must lie {side} {bound}"
     if estimate.n < least:
@@ -180,7 +180,8 @@ def bootstrap_estimate(
     options = {"statistic": statistic, "groups": groups, "n_resamples": n_resamples, "seed": seed}
     n = len(np.asarray(samples[0])) if groups is None else len(np.unique(np.asarray(groups)))
     interval, unknown = bootstrap_interval(*samples, **options), not n or any(map(has_nan, samples))
-    return Estimate(np.nan if unknown else float(statistic(*samples)), interval, n, unit)
+    columns = (np.asarray(sample, dtype=float) for sample in samples)  # tables would be matched by their labels
+    return Estimate(np.nan if unknown else float(statistic(*columns)), interval, n, unit)
 
 
 def bootstrap_interval(
@@ -279,13 +280,20 @@ def mean_band(samples: ArrayLike, *, within: Interval = (-np.inf, np.inf)) -> pd
     -------
     DataFrame
         One row for each column: ``mean, low, high``. The interval is nan, nan of one unit and of equal units.
+
+    Raises
+    ------
+    ValueError
+        For samples of another shape.
     """
     samples = np.asarray(samples, dtype=float)
+    if samples.ndim != 2:
+        raise ValueError(f"samples must have shape (units, quantities), got {samples.shape}")
     n, mean = len(samples), samples.mean(0)
     half = np.full_like(mean, np.nan)
     if n > 1:
         half = scipy.stats.t.ppf(0.975, n - 1) * samples.std(0, ddof=1) / np.sqrt(n)
-        half[np.ptp(samples, axis=0) == 0] = np.nan
+        half[np.ptp(samples, axis=0) <= 1e-12 * np.abs(mean)] = np.nan  # but for rounding
     low, high = (
         np.maximum(mean - half, np.minimum(mean, within[0])),
         np.minimum(mean + half, np.maximum(mean, within[1])),
@@ -312,17 +320,19 @@ def binned_intervals(x: ArrayLike, y: ArrayLike, *, groups: ArrayLike | None = N
     Raises
     ------
     ValueError
-        If an `x` is nan: its row has no bin.
+        If there is no row, or an `x` is nan or infinite: its row has no bin.
     """
-    if has_nan(x):
-        raise ValueError(f"x must be numbers, got nan in {np.isnan(np.asarray(x, float)).sum()} rows: drop those")
+    odd = ~np.isfinite(np.asarray(x, float))
+    if odd.any() or not odd.size:
+        raise ValueError(f"x must be finite numbers, got nan or infinity in {odd.sum()} rows of {odd.size}: drop those")
     columns = {
         "x": np.asarray(x),
         "y": np.asarray(y),
         "group": np.arange(len(np.asarray(x))) if groups is None else groups,
     }
     table, rows = pd.DataFrame(columns), []
-    for _, inside in table.groupby(pd.qcut(table.x, bins, duplicates="drop"), observed=True):
+    places: Any = pd.qcut(table.x, bins, labels=False, duplicates="drop")  # nan where all values are the same
+    for _, inside in table.groupby(np.nan_to_num(places)):
         low, high = bootstrap_interval(inside.y, groups=inside.group)
         rows.append(
             {"x": inside.x.median(), "mean": inside.y.mean(skipna=False), "low": low, "high": high, "n": len(inside)}
@@ -386,4 +396,4 @@ def convergence(draws: ArrayLike) -> dict[str, float]:
 
 def true_runs(flags: ArrayLike) -> np.ndarray:
     """First and past-the-last index of every maximal run of true flags, int64[K, 2]."""
-    return np.flatnonzero(np.diff(np.concatenate([[0], np.asarray(flags, int), [0]]))).reshape(-1, 2)
+    return np.flatnonzero(np.diff(np.concatenate([[0], np.asarray(flags, bool), [0]]))).reshape(-1, 2)

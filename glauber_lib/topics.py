@@ -220,8 +220,13 @@ def dwell_times(paths: ArrayLike, label: int) -> tuple[np.ndarray, np.ndarray]:
         seen counts to the last record. A run in the last record alone is left out.
     ended : ndarray, bool[R]
         Whether the end was seen; the others are censored.
+
+    Raises
+    ------
+    ValueError
+        For a `label` that is no number of one, such as its name.
     """
-    length, ended = [], []
+    length, ended, label = [], [], check_count(label, "label")
     for path in _check_paths(paths):
         for first, last in true_runs(path == label):
             if last < len(path) or last - first > 1:
@@ -240,8 +245,13 @@ def recurrence_times(paths: ArrayLike, label: int) -> tuple[np.ndarray, np.ndarr
         record. An absence that begins in the last record is left out.
     back : ndarray, bool[R]
         Whether the label came back; the others are censored.
+
+    Raises
+    ------
+    ValueError
+        For a `label` that is no number of one, such as its name.
     """
-    length, back = [], []
+    length, back, label = [], [], check_count(label, "label")
     for path in _check_paths(paths):
         at = np.flatnonzero(path == label)
         for k, place in enumerate(at):

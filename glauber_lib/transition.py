@@ -19,8 +19,9 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from glauber_lib.censored import LogNormalFit, fit_log_normal, group_weights, resampled_interval
+from glauber_lib.checks import check_temperature
 from glauber_lib.stats import Estimate, Interval
-from glauber_lib.survival import median_survival
+from glauber_lib.survival import time_until
 
 
 def _columns(temperature):
@@ -113,7 +114,7 @@ def fit_transitions(
     ------
     ValueError
         For fewer than three temperatures of a length, a multiple that is not positive, or a pair that lacks a run at
-        one of them, has two, or is not known to have met.
+        one of them, has two, or is not known to have met; if a length, temperature or pair is missing.
     """
     if not multiple > 0:
         raise ValueError(f"multiple must be positive, got {multiple}")
@@ -138,6 +139,11 @@ def _check_runs(frame):
         raise ValueError(
             f"met must be true or false, got {frame.met.isna().sum()} runs without it: leave their pairs out"
         )
+    if not frame.met.isin([True, False]).all():  # a text such as "False" would count as met
+        raise ValueError(f"met must be true or false, got {frame.met[~frame.met.isin([True, False])].iloc[0]!r}")
+    if frame.empty or frame[["n", "temperature", "pair"]].isna().any(axis=None):
+        raise ValueError(f"every run must have its n, temperature and pair, got {len(frame.dropna())} of {len(frame)}")
+    check_temperature(frame.temperature.to_numpy(float), (len(frame),))
     pairs = frame.pair.unique()
     for n, group in frame.groupby("n"):
         if group.temperature.nunique() < 3:
@@ -163,7 +169,7 @@ def medians_beside_fit(frame: pd.DataFrame, transitions: Mapping[int, Transition
     rows = []
     for n, temperature in np.unique(frame[["n", "temperature"]].to_numpy(float), axis=0):
         group = frame[(frame.n == n) & (frame.temperature == temperature)]
-        seen = median_survival(group.time, group.met)
+        seen = time_until(group.time, group.met, 0.5, unit="pairs").value
         fitted = float(transitions[int(n)].median([temperature])[0])
         rows.append({"n": int(n), "τ": temperature, "met": group.met.mean(), "median": seen, "fitted": fitted})
     return pd.DataFrame(rows).assign(ratio=lambda t: t["fitted"] / t["median"])

@@ -208,7 +208,7 @@ def panel_hitting_times(axis):
     fine = np.geomspace(min(lengths), max(lengths), 50)
     for k, (level, rows) in enumerate(first.groupby("level")):
         color, marker = COLORS[k], MARKERS[k]
-        medians = [survival.median_estimate(at.time, at.reached, unit="chains") for _, at in rows.groupby("n")]
+        medians = [survival.time_until(at.time, at.reached, 0.5, unit="chains") for _, at in rows.groupby("n")]
         table = pd.DataFrame([(m.value, *m.interval) for m in medians], columns=["mean", "low", "high"])
         held = exponents[level].loc["c = 1"]
         plotting.interval_bars(
@@ -367,7 +367,7 @@ def panel_share_met(axis):
 def panel_scaled_time(axis, collapsed):
     def draw(n, fit, rows, color, marker, dash):
         unit, scale = fit.center if collapsed else 1.0, n * np.log(n)
-        medians = [survival.median_estimate(g.time, g.met, unit="pairs") for _, g in rows.groupby("temperature")]
+        medians = [survival.time_until(g.time, g.met, 0.5, unit="pairs") for _, g in rows.groupby("temperature")]
         table = pd.DataFrame([(m.value, *m.interval) for m in medians], columns=["mean", "low", "high"]) / scale
         shown = table[table["mean"].notna()].fillna(kappa).replace(np.inf, kappa)  # an open interval ends at the budget
         at = dodged(temperatures, 0 if collapsed else list(found).index(n), 1 if collapsed else len(found)) / unit

@@ -98,3 +98,11 @@ def test_every_temperature_and_length_has_the_same_pairs_of_passages():
 
 def test_a_budget_is_a_multiple_of_n_log_n():
     assert budget(14, 6.0) == 222 and budget(5, 1.0) == round(5 * np.log(5))
+
+
+def test_bounds_of_no_chain_are_refused():
+    for alpha, size, chance in ((np.nan, 5, 0.5), (-1, 5, 0.5), (0.5, 0, 0.5), (0.5, 5, 1.0), (0.5, 5, 2.0)):
+        with pytest.raises(ValueError, match="alpha must be a number"):
+            coalescence_bound(alpha, size, chance)
+    with pytest.raises(ValueError, match="states must have shape"):
+        coalescence_beside_mixing(exact.tabulate(IsingModel(np.zeros((2, 2))), 2), [0, 1], [1, 1], [1.0], n_steps=9)

@@ -101,6 +101,11 @@ def test_a_summary_of_a_scan_says_where_the_least_lead_is_lost():
     np.testing.assert_allclose(table.lost, [10**1.5, np.inf, np.nan])
 
 
+def test_a_lead_that_float64_does_not_hold_is_lost_where_it_turns():
+    scan = pd.DataFrame({"token": 1, "count": 3, "temperature": [0.1, 1.0, 2.0], "lead": [np.inf, -0.5, -1.0]})
+    assert summarize_scan(scan).lost[0] == pytest.approx(1.0)
+
+
 def test_a_summary_of_drift_resamples_groups():
     model, states = random_table(4, 3), states_with_count(all_states(3, 4), 1, 2)
     drift = token_drift(model, states, 1, [0.5, 1.0])

@@ -128,6 +128,15 @@ def test_a_regression_without_exits_is_refused():
         regress_stays(stays)
 
 
+def test_stays_of_unknown_length_or_end_are_not_left_out():
+    stays = pd.DataFrame({"escape": [0.1, 0.01, 0.2], "exposure": [10.0, 20.0, 30.0], "left": [1, 1, 0], "k": 1})
+    for wrong in ({"exposure": [10, np.nan, 30]}, {"exposure": [10, np.inf, 30]}, {"left": [1, np.nan, 0]}):
+        for read in (calibrate_stays, regress_stays, lambda timed: observed_stays(timed, "k")):
+            with pytest.raises(ValueError, match=r"every stay must have its exposure.* got 1 of 3 without"):
+                read(stays.assign(**wrong))
+    assert observed_stays(stays.assign(k=[1, np.nan, 1]), "k").chains.tolist() == [2, 1]
+
+
 # Sets of states ----------------------------------------------------------------------------------------------------
 
 

@@ -327,7 +327,7 @@ def test_opposite_signs_count_only_above_the_floor():
 
 
 def test_mean_without_the_largest_is_a_share_of_the_mean():
-    assert mean_without_largest([2.0] * 7) == 1.0
+    assert mean_without_largest([2.0] * 7) == 1.0 and np.isnan(mean_without_largest([]))
     assert mean_without_largest([1.0] * 19 + [21.0]) == pytest.approx(1 / 2)
     assert mean_without_largest([1.0, 3.0], share=0.5) == pytest.approx(1 / 2)
     exponential = np.random.default_rng(0).exponential(size=100_000)

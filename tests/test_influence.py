@@ -181,8 +181,9 @@ def test_contraction_bound_by_hand():
     assert contraction_bound(0.5, 10) == 74  # 20 log 40 = 73.8
     assert contraction_bound(0.0, 4, epsilon=0.01) == 24  # 4 log 400 = 23.97
     assert contraction_bound(1.0, 10) == contraction_bound(1.5, 10) == np.inf
-    with pytest.raises(ValueError, match="alpha must be a number, got nan"):
-        contraction_bound(np.nan, 10)
+    for alpha, n, epsilon in ((np.nan, 10, 0.25), (-1, 10, 0.25), (0.5, 0, 0.25), (0.5, 10, 0), (0.5, 10, np.nan)):
+        with pytest.raises(ValueError, match="alpha must be a number >= 0"):
+            contraction_bound(alpha, n, epsilon)
 
 
 def test_contraction_norms_of_a_known_matrix():
@@ -190,6 +191,9 @@ def test_contraction_norms_of_a_known_matrix():
     assert norms == pytest.approx({"alpha": 4, "row sum": 7, "spectral norm": 5, "spectral radius": 0}, abs=1e-12)
     norms = contraction_norms(np.array([[0, 0.9], [0.4, 0]]))
     assert norms["spectral radius"] == pytest.approx(0.6)
+    for wrong in (np.full((2, 2), np.nan), np.ones((2, 3)), np.ones(3)):
+        with pytest.raises(ValueError, match="influence must be a square matrix"):
+            contraction_norms(wrong)
 
 
 def test_threshold_is_that_of_a_power_of_the_temperature():
@@ -201,6 +205,10 @@ def test_threshold_is_that_of_a_power_of_the_temperature():
     assert threshold([1, 2], [1.0, 0.5]) == 1 and threshold([1, 2], [1.5, 0.0]) == 1
     assert np.isnan(threshold([1, 2], [0.9, 0.5])) and np.isnan(threshold([1, 2], [2.0, 1.0]))  # off the grid
     assert np.isnan(threshold([1, 2, 4], [1.5, 0.5, np.nan]))  # it may be above one
+    assert threshold([1, 2, 4], [np.inf, 0.5, 0.2]) == pytest.approx(2)
+    for temperatures, values in (([1, 2], [3, 0.5, 0.1]), ([1, 2, 4], [3, 0.5]), ([-1, 2], [3, 0.5]), ([0, 2], [3, 0])):
+        with pytest.raises(ValueError, match=r"one value for each|temperature must be"):
+            threshold(temperatures, values)
 
 
 # Interruption --------------------------------------------------------------------------------------------------------

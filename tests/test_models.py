@@ -924,3 +924,11 @@ def test_a_field_has_a_value_for_each_site():
     for field in ([0.1], [0.1] * 3, 0.1):
         with pytest.raises(ValueError, match=r"field must have shape \(2,\)"):
             IsingModel([[0.0, 1.0], [1.0, 0.0]], field)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.uint16, np.uint64])
+def test_states_and_sites_of_every_type_of_integers_are_read_as_indices(kind, tiny, tiny_folders):
+    for model in (random_joint(3, 2)[0], IsingModel(np.ones((3, 3)) - np.eye(3)), tiny["bert"],
+                  small_vocabulary("gpt2", tiny_folders, 4)):  # fmt: skip
+        states, sites = np.array([[0, 1, 1], [1, 1, 0], [1, 0, 0]]), np.array([1, 0, 1])  # as truth values: others
+        assert torch.equal(model.scores(states.astype(kind), sites.astype(kind)), model.scores(states, sites))

@@ -154,3 +154,15 @@ def test_groups_that_cannot_differ_are_not_tested(values, groups, blocks):
     with pytest.raises(ValueError, match="groups must hold one label for each of 6 rows"):
         group_difference(values, [np.nan] * 6)
     np.testing.assert_array_equal(holm([np.nan, 0.01, 0.02]), [np.nan, 0.02, 0.02])
+
+
+def test_what_is_no_table_and_p_values_that_are_none_are_refused():
+    values = np.arange(4.0)  # of one dimension, as one number for each chain: the share came out doubled
+    for wrong in (values, values[:, None, None], np.zeros((0, 3))):
+        with pytest.raises(ValueError, match="values must be a table"):
+            group_difference(wrong, [0, 0, 1, 1])
+        with pytest.raises(ValueError, match="gain must be a table"):
+            label_rises(wrong, [0, 0, 1, 1])
+    for p in ([-0.1, 0.2], [np.inf], [-np.inf, 0.1], [[0.1]]):
+        with pytest.raises(ValueError, match="p must be a list of numbers in"):
+            holm(p)

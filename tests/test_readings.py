@@ -18,6 +18,13 @@ def test_cosine_distance_of_equal_orthogonal_and_opposite_vectors():
     assert cosine_distance(vectors, vectors[0]).tolist() == pytest.approx([0, 1, 2])
 
 
+def test_vectors_that_are_not_of_unit_length_are_refused():
+    vectors = np.array([[1.0, 0.0], [0.0, 1.0]])
+    for wrong in (5 * vectors, np.where(vectors == 0, np.nan, vectors), 0 * vectors):
+        with pytest.raises(ValueError, match="vectors must have unit length"):
+            cosine_distance(wrong, vectors[0])
+
+
 def test_what_fills_up_a_state_repeats_nothing():
     np.testing.assert_allclose(self_overlap(np.array([[[3, 3, -1, -1], [1, 2, 1, 1]]])), [[0.5, 0.5]])
     for states in (np.zeros((0, 3), int), [[0, -1, 1]], [[0.5, 0.5]]):

@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.stats
 from hypothesis import given
@@ -91,7 +92,9 @@ def test_below_the_least_number_there_is_no_verdict_and_what_would_decide_is_sai
     assert said == "undecided" and why == "29 passages, at least 30 are needed; must lie above 0"
 
 
-@pytest.mark.parametrize("side, than", [("beside", 0), ("above", None), ("above", [0, 1]), ("inside", 0.5)])
+@pytest.mark.parametrize(
+    "side, than", [("beside", 0), ("above", None), ("above", [0, 1]), ("inside", 0.5), ("outside", [5, 1])]
+)
 def test_a_rule_that_makes_no_sense_is_refused(side, than):
     with pytest.raises(ValueError, match=r"side must be one of|asks for"):
         judged((0.1, 0.2), side, than)
@@ -319,7 +322,7 @@ def test_a_rank_correlation_that_cannot_be_computed_is_no_number():
 def test_a_bin_with_a_nan_has_no_mean_and_a_row_without_a_place_is_refused():
     table = binned_intervals(np.arange(12), [*range(11), np.nan], bins=2)
     assert table["mean"][0] == 2.5 and table.loc[1, ["mean", "low", "high"]].isna().all()
-    with pytest.raises(ValueError, match="nan in 1 rows"):
+    with pytest.raises(ValueError, match="nan or infinity in 1 rows"):
         binned_intervals([*range(11), np.nan], np.arange(12))
 
 
@@ -425,3 +428,34 @@ def test_counts_that_are_none_are_refused():
                  lambda: bootstrap_interval([1, 2], seed=None)):  # fmt: skip
         with pytest.raises(ValueError, match="must be a whole number"):
             make()
+
+
+def test_a_p_value_that_is_none_and_a_number_of_units_without_end_are_refused():
+    for p in (-1, 1.5):
+        with pytest.raises(ValueError, match="asks for a p-value"):
+            verdict(Estimate(p, None, 9, "chains"), "test", 0.05)
+    with pytest.raises(ValueError, match="n must be a number of units, got inf"):
+        Estimate(0.5, None, np.inf, "chains")  # pyright: ignore[reportArgumentType]
+
+
+def test_an_estimate_pairs_rows_by_their_place_and_not_by_their_labels():
+    x = pd.Series(np.arange(8.0) ** 2)
+    y = pd.Series(np.arange(8.0), index=range(4, 12))
+    found = bootstrap_estimate(x, y, unit="rows", statistic=lambda a, b: (a - b).max())
+    assert (
+        found.value
+        == 42
+        == bootstrap_estimate(list(x), list(y), unit="rows", statistic=lambda a, b: (a - b).max()).value
+    )
+
+
+def test_equal_places_are_one_bin_and_a_row_of_samples_is_no_table():
+    table = binned_intervals([1.0] * 9, np.arange(9.0))
+    assert table.n.tolist() == [9] and table["mean"].tolist() == [4]
+    for x in ([], [1.0, np.inf]):
+        with pytest.raises(ValueError, match="x must be finite"):
+            binned_intervals(x, x)
+    with pytest.raises(ValueError, match="samples must have shape"):
+        mean_band([1.0, 2.0])
+    assert np.isnan(mean_band([[0.1 + 0.2], [0.3], [0.3]]).low[0])
+    assert true_runs([1, 2, 0, 0.5]).tolist() == [[0, 2], [3, 4]]

@@ -186,6 +186,13 @@ def test_labels_outside_the_list_are_refused():
                 read(paths)
 
 
+def test_a_label_by_its_name_is_refused_and_not_taken_for_one_that_never_comes():
+    for label in ("politics", 0.5, -1, np.nan):
+        for read in (dwell_times, recurrence_times):
+            with pytest.raises(ValueError, match="label must be a whole number"):
+                read([[0, 1, 0]], label)
+
+
 @pytest.mark.parametrize("per_topic", [-1, 0, 1.5, 3])
 def test_seeds_that_are_not_there_are_refused(per_topic):
     passages = pd.DataFrame({"id": range(4), "text": "x", "topic": [*"aabb"]})

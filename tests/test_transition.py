@@ -118,3 +118,17 @@ def test_a_pair_without_a_run_is_refused():
         fit_transitions(frame.iloc[1:], KAPPA)
     with pytest.raises(ValueError, match="met must be true or false"):
         fit_transitions(frame.assign(met=frame.met.astype(object).mask(frame.index == 3)), KAPPA)
+
+
+def test_missing_lengths_texts_and_temperatures_of_runs_are_refused():
+    frame = runs(lengths=(5, 10), pairs=8)
+    for column in ("n", "temperature", "pair"):
+        with pytest.raises(ValueError, match="every run must have its n, temperature and pair"):
+            fit_transitions(frame.assign(**{column: frame[column].astype(float).where(frame.n == 5)}), KAPPA)
+    for met in (frame.met.astype(str), frame.met * 0.5 + 0.2):
+        with pytest.raises(ValueError, match="met must be true or false"):
+            fit_transitions(frame.assign(met=met), KAPPA)
+    with pytest.raises(ValueError, match="temperature must be > 0"):
+        fit_transitions(frame.replace({"temperature": {1.3: 0.0}}), KAPPA)
+    with pytest.raises(ValueError, match="got 0 of 0"):
+        fit_transitions(frame[:0], KAPPA)
