@@ -49,6 +49,12 @@ TOPICS = {
 HYPOTHESIS = "This example is {}."  # what an entailment model judges of a text and a label; transformers' own words
 
 
+def _refuse_one_text(texts):
+    """ValueError for a text in the place of a list of texts: its letters would be read, one by one."""
+    if isinstance(texts, str):
+        raise ValueError(f"need a list of texts, got one text: {texts[:60]!r}; write [text]")
+
+
 # Embeddings ----------------------------------------------------------------------------------------------------------
 
 
@@ -142,6 +148,7 @@ class Embedder:
         Computed in float32 also within torch.autocast; ValueError for weights made half precision since loading, and
         for a text of which the model would read the beginning alone.
         """
+        _refuse_one_text(texts)
         check_weights(self.model, f"embedder {str(self.name)!r}")
         distinct = list(dict.fromkeys(texts))
         prompt = self.model.prompts.get(self.model.default_prompt_name or "") or ""
@@ -168,9 +175,18 @@ class TopicScorer:
         Inverse temperature of the softmax.
     topics : dict of str to list of str
         Label to descriptions; a label's similarity is that to the mean description.
+
+    Raises
+    ------
+    ValueError
+        For a label without a list of descriptions, or a `scale` that is not finite.
     """
 
     def __init__(self, embedder: Embedder, scale: float = 20.0, topics: dict[str, list[str]] = TOPICS):
+        if bare := [label for label, texts in topics.items() if isinstance(texts, str) or not len(texts)]:
+            raise ValueError(f"every topic needs a list of descriptions, got none for {bare}")
+        if not np.isfinite(scale):
+            raise ValueError(f"scale must be a finite number, got {scale}")
         self.embedder, self.scale, self.topics, self.labels = embedder, scale, topics, list(topics)
         self._label_vectors = np.stack([embedder.embed(descriptions).mean(0) for descriptions in topics.values()])
         self._key_for_topics = getattr(embedder, "cache_key", None)  # its weights may be written to later
@@ -294,6 +310,7 @@ def _most_tokens(network, tokenizer):
 
 def _refuse_cut(texts, tokenizer, most, reader, *, prompt="", beside=("",)):
     """Refuse texts that a reader would cut: ValueError with both lengths. `beside` is what may be read with a text."""
+    _refuse_one_text(texts)
     if most is None or not len(texts):
         return
     count = lambda some, **frame: list(map(len, tokenizer(some, truncation=False, verbose=False, **frame)["input_ids"]))  # noqa: E731
@@ -342,6 +359,7 @@ def load_topic_scorer(
 
 def sentiment(texts: Sequence[str]) -> np.ndarray:
     """Sentiment in [-1, 1] of each text (VADER's compound score), float64[len(texts)]."""
+    _refuse_one_text(texts)
     analyzer = SentimentIntensityAnalyzer()
     return np.array([analyzer.polarity_scores(text)["compound"] for text in texts])
 

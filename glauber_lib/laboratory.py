@@ -118,7 +118,7 @@ def price_table(tables: ArrayLike, temperatures: ArrayLike) -> pd.DataFrame:
         the price of the `compatible_table`, and ``TV``, between stationary law and normalised pseudo-likelihood.
     """
     rows = []
-    for k, table in enumerate(tables):
+    for k, table in enumerate(np.asarray(tables)):
         model = TabularModel(table)
         for t in check_temperatures(temperatures).tolist():
             floor = incompatibility_price(compatible_table(model, model.n_sites, t), model.n_sites)["price"]
@@ -176,6 +176,6 @@ def margin_cases(model: ConditionalModel, n_sites: int, temperatures: ArrayLike,
 
 def all_margin_cases(tables: ArrayLike, temperatures: ArrayLike) -> pd.DataFrame:
     """`margin_cases` of many tables float[T, n, V, ..., V], with the number of the ``template``."""
-    models = [TabularModel(table) for table in tables]
+    models = [TabularModel(table) for table in np.asarray(tables)]
     found = [margin_cases(m, m.n_sites, temperatures).assign(template=k) for k, m in enumerate(models)]
     return pd.concat([cases for cases in found if len(cases)] or found, ignore_index=True)

@@ -110,6 +110,8 @@ class LanguageModel:
         fills up short states is left out.
         """
         ids = self._ids_of(states)
+        if not ids:
+            return np.zeros(0, bool)
         again = self.tokenizer(self.tokenizer.batch_decode(ids), add_special_tokens=False, verbose=False)["input_ids"]
         return np.array([one == own for one, own in zip(again, ids, strict=True)], bool)
 
@@ -166,7 +168,9 @@ class LanguageModel:
         Where memory runs out, `batch_tokens` is halved for good and the batch is tried again, unless it is one row.
         """
         done, batches, size = 0, [], len(arrays[0])
-        while done < size or not batches:
+        if not size:
+            raise ValueError("need a state at least, got none")
+        while done < size:
             rows = min(size - done, max(1, self.batch_tokens // cost))
             try:
                 batches.append(compute(*(x[done : done + rows] for x in arrays)))

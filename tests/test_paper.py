@@ -360,6 +360,9 @@ def test_a_claim_is_recorded_once(root):
         ('statement = "X."\nside = "measured"\nrule = 1', r"unknown keys \['rule'\]"),
         ('statement = "X."\nside = "measured"\nleast = 3', "name what is drawn independently"),
         ('statement = "In V^{n}."\nside = "measured"', "write {{ and }} for braces"),
+        ('statement = "X."\nside = "measured"\npublished = { "a" = 1 }', "no name in braces to choose by"),
+        ('statement = "X."\nside = "beside"\ncontradicted_by = "Y."', "side must be one of"),
+        ('statement = "X."\nside = "outside"\nthan = [5, 1]\ncontradicted_by = "Y."', "asks for two rising numbers"),
     ],
 )
 def test_an_entry_that_cannot_judge_is_refused(root, table, message):
