@@ -202,7 +202,7 @@ def waterfall(
     -------
     DataFrame
         One row a step, from the top: ``step``, ``temperature``, ``low``, ``high``, ``kind`` (lower bound or estimate),
-        ``n``, ``unit``, ``over_next`` (ratio to the row below).
+        ``size`` and ``unit`` (how many of what), ``over_next`` (ratio to the row below).
     """
     bound, effort, fewer = condition_thresholds(passages), passages.tv.shape[1], chain.tv.shape[1]
     bounds = {
@@ -211,7 +211,7 @@ def waterfall(
         r"$\alpha$, searched": searched, r"$\alpha$, all contexts": bound["alpha"],
         r"$\|C\|_2$": bound["spectral norm"], r"$\rho(C)$": bound["spectral radius"],
     }  # fmt: skip
-    nowhere = {"low": np.nan, "high": np.nan, "kind": "lower bound", "n": len(passages.tv), "unit": "contexts"}
+    nowhere = {"low": np.nan, "high": np.nan, "kind": "lower bound", "size": len(passages.tv), "unit": "contexts"}
     rows = [{"step": step, "temperature": t, **nowhere} for step, t in bounds.items() if t is not None]
     medians = {
         rf"$\alpha$ of one passage ({r} repl.)": median_estimate(crossings(part.temperatures, part.by_context))
@@ -224,7 +224,7 @@ def waterfall(
         low, high = e.interval or (np.nan, np.nan)
         kind = "lower bound" if step in medians else "estimate"
         rows.append({"step": step, "temperature": e.value, "low": low, "high": high, "kind": kind,
-                     "n": e.n, "unit": e.unit})  # fmt: skip
+                     "size": e.n, "unit": e.unit})  # fmt: skip
     table = pd.DataFrame(rows)
     return table.assign(over_next=table.temperature / table.temperature.shift(-1))
 
