@@ -145,7 +145,7 @@ def growth_with_effort(found: Influence, efforts: ArrayLike, *, n_orders: int = 
     for n_replacements in sorted({-(-found.tv.shape[1] // 2), found.tv.shape[1]}):
         part = found.first(n_contexts, n_replacements)
         by_context, delta = part.by_context, part.oscillation_by_context
-        for count in efforts:
+        for count in np.asarray(efforts).tolist():
             drawn = [order[:count] for order in orders]
             values = {
                 "alpha": [threshold(found.temperatures, by_context[k].max(0).sum(1).max(1)) for k in drawn],
@@ -176,7 +176,8 @@ def ratio_of_independent(above: Estimate, below: Estimate) -> Estimate:
     value, interval = above.value / below.value, None
     if above.interval and below.interval:
         with np.errstate(divide="ignore"):
-            (l1, u1), (l2, u2) = (np.log(np.maximum(e.interval, 0)) - np.log(e.value) for e in (above, below))
+            l1, u1 = np.log(np.maximum(above.interval, 0)) - np.log(above.value)
+            l2, u2 = np.log(np.maximum(below.interval, 0)) - np.log(below.value)
         interval = (float(value * np.exp(-np.hypot(l1, u2))), float(value * np.exp(np.hypot(u1, l2))))
     return Estimate(value, interval, fewer.n, fewer.unit)
 

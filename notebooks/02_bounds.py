@@ -401,9 +401,7 @@ def draw_contexts(axis):
 
 def draw_growth(axis):
     """Thresholds against the number of contexts tried."""
-    for k, (name, label) in enumerate(
-        {"oscillation": "¼ max Σ δ", "alpha": "α = 1"}.items()
-    ):
+    for k, (name, label) in enumerate({"oscillation": "¼ max Σ δ", "alpha": "α = 1"}.items()):
         for (count, rows), dash in zip(growth_table.groupby("replacements"), ["--", "-"], strict=False):
             axis.plot(rows.contexts, rows[name], "o", linestyle=dash, color=COLORS[k], label=f"{label}, {count} repl.")
             axis.fill_between(rows.contexts, rows[f"{name}_low"], rows[f"{name}_high"], color=COLORS[k], alpha=0.12)
