@@ -7,11 +7,11 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from glauber_lib.chains import run_chains
-from glauber_lib.trapping import GrownSet
 from glauber_lib.models import ConditionalModel
 from glauber_lib.stats import Estimate, poisson_interval
 from glauber_lib.survival import median_survival
 from glauber_lib.traces import Trace
+from glauber_lib.trapping import GrownSet
 from glauber_lib.traps import modal_state, occupied_runs
 
 

@@ -5,7 +5,6 @@ import pytest
 from conftest import random_table
 
 from glauber_lib.chains import run_chains
-from glauber_lib.trapping import GrownSet, grow_sets
 from glauber_lib.models import TabularModel, all_states
 from glauber_lib.retention import (
     _last_return,
@@ -16,6 +15,7 @@ from glauber_lib.retention import (
     time_traps,
 )
 from glauber_lib.stats import bootstrap_interval
+from glauber_lib.trapping import GrownSet, grow_sets
 
 
 def wells():

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glauber_lib import exact
-from glauber_lib.trapping import factor_leaving, grow_sets, times_to_leave
 from glauber_lib.margins import escape_probability
 from glauber_lib.models import TabularModel, all_states
+from glauber_lib.trapping import factor_leaving, grow_sets, times_to_leave
 
 
 def exact_times(inside, out):
