@@ -124,9 +124,12 @@ def entropy_production(counts: ArrayLike) -> float:
 
     J is the share of transitions, from `transition_counts`. Each count is raised by one half, so that a transition
     that was never seen adds no infinite term. The value is zero in detailed balance. A finite sample of a chain in
-    detailed balance gives more than zero; `reversible_paths` simulates how much.
+    detailed balance gives more than zero; `reversible_paths` simulates how much. ValueError for what is no square of
+    counts.
     """
     flow = np.asarray(counts, float) + 0.5
+    if flow.ndim != 2 or flow.shape[0] != flow.shape[1] or not (np.isfinite(flow) & (flow >= 0.5)).all():
+        raise ValueError(f"counts must be a square of numbers >= 0, got shape {flow.shape}")
     flow /= flow.sum()
     return float(0.5 * ((flow - flow.T) * np.log(flow / flow.T)).sum())
 
