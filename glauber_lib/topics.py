@@ -153,14 +153,14 @@ def persistence(paths: ArrayLike, labels: Sequence[str]) -> pd.DataFrame:
     -------
     DataFrame
         One row per label: ``label``, ``records`` (that have a following one), ``chains`` (that have such records),
-        ``mean`` (share of them that are followed by the label itself) with its interval ``low``, ``high`` over chains,
-        and ``share`` of all following records that have the label: what independent draws would give.
+        ``mean`` (share of them that are followed by the label itself; nan if there are none) with its interval ``low``,
+        ``high`` over chains, and ``share`` of all following records that have the label: what independent draws would give.
     """
     paths, rows = np.asarray(paths), []
     for k, label in enumerate(labels):
         held = paths[:, :-1] == k
         stays = (held & (paths[:, 1:] == k)).sum(1)
-        kept = lambda a, b: a.sum() / max(1, b.sum())  # noqa: E731
+        kept = lambda a, b: a.sum() / b.sum() if b.any() else np.nan  # noqa: E731
         some = held.any(1)
         kept_share = bootstrap_estimate(stays[some], held.sum(1)[some], statistic=kept, unit="chains")
         low, high = kept_share.interval or (np.nan, np.nan)
