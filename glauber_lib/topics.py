@@ -154,7 +154,7 @@ def persistence(paths: ArrayLike, labels: Sequence[str]) -> pd.DataFrame:
     DataFrame
         One row per label: ``label``, ``records`` (that have a following one), ``chains`` (that have such records),
         ``mean`` (share of them that are followed by the label itself; nan if there are none) with its interval ``low``,
-        ``high`` over chains, and ``share`` of all following records that have the label: what independent draws would give.
+        ``high`` over chains, and ``share`` of all following records that have the label: what independent draws give.
     """
     paths, rows = np.asarray(paths), []
     for k, label in enumerate(labels):
