@@ -59,6 +59,9 @@ politics, baseline = labels.index("politics"), 1 / len(labels)
 own = np.array([labels.index(topic) for topic in seeds.topic])  # the seed's label of each chain
 
 
+spread = lambda k: np.linspace(0, len(seeds) - 1, k).astype(int)  # noqa: E731  # k of the seeds, over all topics
+
+
 def span(values, digits=2):
     """Student's 95% interval of the mean as text."""
     band = stats.mean_band(np.asarray(values, float)[:, None])
@@ -466,7 +469,7 @@ def panel_production(axis):
 
 # %%
 layout = [["transitions", "stays"], ["transitions", "production"]]
-figure, axes = plt.subplot_mosaic(layout, figsize=(plotting.PAGE, 5.2), width_ratios=[1.25, 1], height_ratios=[1.5, 1])
+figure, axes = plt.subplot_mosaic(layout, figsize=(plotting.PAGE, 4.5), width_ratios=[1.2, 1], height_ratios=[1.5, 1])
 for panel in (panel_transitions, panel_stays, panel_production):
     panel(axes[panel.__name__.removeprefix("panel_")])
 for name in ("stays", "production"):
@@ -474,9 +477,9 @@ for name in ("stays", "production"):
 run.save_figure(figure, "basins-topic-chain")
 
 # %% [markdown]
-# Labels that several chains visit stay more often than independent draws would. The intervals resample chains; a label visited by fewer than five
-# chains has none. The measured entropy production lies among the simulated ones, so the labels show no direction of time. Chains that start at
-# their seed topics are not in equilibrium, so even a larger value would not prove that the stationary chain lacks detailed balance.
+# Most labels stay from look to look more often than independent draws would. The intervals resample chains; a label visited by fewer than five
+# chains has none. The measured entropy production does not exceed the simulated ones, so the labels show no direction of time. Chains that start
+# at their seed topics are not in equilibrium, so even a larger value would not prove that the stationary chain lacks detailed balance.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -518,7 +521,7 @@ def panel_texts(axis):
         f"{k} (step {t}): {text}" for k, (t, text) in enumerate(zip(times[numbered], written, strict=True), start=1)
     ]
     filled = "\n\n".join(textwrap.fill(line, 58) for line in told)
-    axis.text(0, 1, filled, va="top", fontsize=7, transform=axis.transAxes)
+    axis.text(0, 1, filled, va="top", fontsize=7, transform=axis.transAxes, in_layout=False)
     axis.plot([], [], "s", color="#b40426", markeredgecolor="black", label="start (warm)")
     axis.plot([], [], "D", color="#3b4cc0", markeredgecolor="black", label=f"step {run['steps']} (cool)")
     axis.legend(loc="lower left", ncols=2)
@@ -541,7 +544,9 @@ explained = (
     f"One chain of {run['steps']} steps each,\nlooked at every {run['score_every']} steps.\n{variance.capitalize()}."
 )
 axes.flat[-1].text(0, 0.9, f"Square: start (warm).\nDiamond: end (cool).\n\n{explained}", va="top", fontsize=8,
-                   transform=axes.flat[-1].transAxes)  # fmt: skip
+                   transform=axes.flat[-1].transAxes, in_layout=False)  # fmt: skip
+for axis in axes.flat[len(shown) - 3 : 3]:
+    axis.tick_params(labelbottom=True)  # below it there is none
 figure.supxlabel("PC 1", fontsize=8)
 figure.supylabel("PC 2", fontsize=8)
 run.save_figure(figure, "fig4-trajectories")
@@ -571,7 +576,7 @@ HTML(plotting.moves_as_html(readings.moves_in_words(model, trace, shown[0], move
 
 # %%
 cold_trace = run.cached(
-    run_chains, model, trace.initial[: run["trap_chains"]], n_steps=run["trap_steps"],
+    run_chains, model, trace.initial[spread(run["trap_chains"])], n_steps=run["trap_steps"],
     temperature=run["trap_temperature"], seed=run.seed + 1, progress="traps",
 )  # fmt: skip
 cold = run.cached(traps.survey_traps, model, cold_trace, tools.embedder, stride=run["trap_stride"])
@@ -632,13 +637,13 @@ def over_traps(*columns, **options):
 
 
 def median_duration(time, ended):
-    """Kaplan–Meier median; where more than half are cut off, the length of the run."""
+    """Kaplan–Meier median; where more than half are cut off, infinite."""
     median = survival.median_survival(time, ended)
-    return run["trap_steps"] if np.isnan(median) else median
+    return np.inf if np.isnan(median) else median
 
 
 spans = warm.windows.shape[1]  # of the cold chains the windows that the warm ones have too
-warmer = warm.windows[: run["trap_chains"]].mean(1) if spans else np.zeros(run["trap_chains"])
+warmer = warm.windows[spread(run["trap_chains"])].mean(1) if spans else np.zeros(run["trap_chains"])
 run.claim(
     "basins/traps-exist",
     stats.bootstrap_estimate(cold.windows[:, :spans].mean(1) - warmer, unit="chains") if spans else None,
@@ -803,7 +808,7 @@ run.claim("basins/hotter-is-noise", stats.bootstrap_estimate(surprise[-1] - surp
 # within the band would contradict it, for that prefix.
 
 # %%
-chosen = np.linspace(0, len(seeds) - 1, run["prefix_chains"]).astype(int)
+chosen = spread(run["prefix_chains"])
 lead = {prefix: model.tokens(prefix) for prefix in run["prefixes"]}
 prefix_starts = [np.concatenate([tokens, state]) for tokens in lead.values() for state in trace.initial[chosen]]
 width = max(map(len, prefix_starts))
