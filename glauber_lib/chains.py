@@ -17,21 +17,22 @@ from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
 from glauber_lib.checkpoints import Checkpoint
-from glauber_lib.draws import (
+from glauber_lib.checks import (
     ABSENT,
     check_chains,
+    check_count,
     check_frozen,
+    check_seed,
     check_states,
     check_temperature,
-    chunks,
-    inverse_cdf,
-    uniforms,
-    weights,
 )
+from glauber_lib.checksums import model_checksum, refuse_other_model
+from glauber_lib.draws import chunks, inverse_cdf, uniforms, weights
 from glauber_lib.engine import Conditionals, KeepIntervals, run_clocks
 from glauber_lib.models import ConditionalModel
 from glauber_lib.traces import Trace, moves_before
 
+LONGEST = 2**62  # most steps of a run: twice as many are beyond 64 bits
 _SETTINGS = ("initial", "temperature", "seed", "chains", "frozen", "holding", "model")  # what makes a trace's path
 
 
@@ -79,7 +80,10 @@ class _Chains:
         """Stop, after `steps` steps, the chains of `rows` that meet the condition `until`; returns these."""
         if self.until is None or len(rows) == 0:
             return rows[:0]
-        met = np.asarray(self.until(self.state[rows]), bool)
+        met = np.asarray(self.until(self.state[rows]))
+        if met.dtype != bool or met.shape != (len(rows),):
+            got = f"{met.dtype}{list(met.shape)}"
+            raise ValueError(f"until must return bool[{len(rows)}], one truth value for each state, got {got}")
         self.stopped[rows[met]] = steps[met]
         return rows[met]
 
@@ -227,7 +231,7 @@ def run_chains(
         Initial states (the final ones of `resume`, if that is given). A list of states of different lengths is filled
         up with -1.
     n_steps : int
-        Steps of each chain, at most 2**62.
+        Steps of each chain, at most 2**62, those of `resume` included.
     temperature : float or array_like, float[B]
         One value or one per chain.
     seed : int
@@ -248,10 +252,11 @@ def run_chains(
         The run ends, with fewer than `n_steps`, when a chain has made so many moves: a budget of work beside that of
         steps. The end is a stopping time of the chains, so that what it censors is censored as by any other budget.
     resume : Trace, optional
-        A trace to go on from: `n_steps` more steps with its settings; `states` is then ignored. Give `until` again.
+        A trace to go on from: `n_steps` more steps of the same model with its settings; `states` is then ignored. Give
+        `until` again.
     checkpoint : str or Path, optional
         A file for what is done, written every five minutes and at the end, also by Ctrl-C: the same call goes on from
-        there. Give `until` and `max_moves` again, and the same model: only its name is compared.
+        there. Give `until` and `max_moves` again.
     progress : str, optional
         Title of a progress bar; none by default.
 
@@ -264,14 +269,13 @@ def run_chains(
     ------
     ValueError
         For a temperature that is not positive and finite, states that are no int[B, n] of tokens of the model, a
-        chain without a free site, chain numbers that are not one per state, a negative seed, `n_steps` or `memory`, a
-        `max_moves` below one, an unknown way of `holding`, or a checkpoint of another run.
+        `frozen` that is not boolean, a chain without a free site, chain numbers that are not one per state, a seed,
+        `n_steps` or `memory` that is no whole number >= 0, a `max_moves` below one, an `until` that does not return one
+        truth value for each state, an unknown way of `holding`, a checkpoint of another run, or another model than
+        made the checkpoint or the trace `resume`.
     """
-    n_steps = int(n_steps)
-    if not 0 <= n_steps <= 2**62:
-        raise ValueError(f"n_steps must be >= 0 and at most 2**62, got {n_steps}")
-    if max_moves is not None and max_moves < 1:
-        raise ValueError(f"max_moves must be at least 1, got {max_moves}")
+    n_steps = check_count(n_steps, "n_steps", most=LONGEST - (0 if resume is None else resume.n_steps))
+    max_moves = None if max_moves is None else check_count(max_moves, "max_moves", least=1)
     if resume is None:
         past = _unrun(model, states, temperature, seed, chains, frozen, holding)
     else:
@@ -279,10 +283,12 @@ def run_chains(
             model, [row[row != ABSENT] for row in resume.final], resume.temperature, resume.seed, resume.chains,
             resume.frozen, resume.holding,
         )  # fmt: skip
-        past = replace(resume, model=past.model)
+        refuse_other_model(resume, past, "the trace to go on from")
+        past = replace(resume, model=past.model, model_checksum=past.model_checksum)
     target = past.n_steps + n_steps
     file = Checkpoint(checkpoint)
-    past = file.resume(past, target, _SETTINGS)
+    begun, past = past, file.resume(past, target, _SETTINGS)
+    refuse_other_model(past, begun, f"checkpoint {str(checkpoint)!r}")
     make = _JumpingChains if past.holding == "geometric" else _SteppedChains
     running = make(model, past, target, until=until, max_moves=max_moves, memory=memory)
 
@@ -299,14 +305,14 @@ def run_chains(
 
 def _unrun(model, states, temperature, seed, chains, frozen, holding):
     """The trace of no steps from which these settings (see `run_chains`) begin; ValueError where one is not valid."""
-    initial, seed = check_states(states, model.n_tokens), int(seed)
+    initial, seed = check_states(states, model.n_tokens), check_seed(seed)
     size = len(initial)
     temperature = check_temperature(temperature, (size,))
-    chains, frozen = check_chains(chains, size, seed), check_frozen(frozen, initial)
+    chains, frozen = check_chains(chains, size), check_frozen(frozen, initial)
     if holding not in ("path", "geometric"):
         raise ValueError(f"holding must be 'path' or 'geometric', got {holding!r}")
     none = np.zeros(0, np.int64)
     return Trace(
         initial, none, none, none, none, none, 0, temperature, seed, chains, frozen, np.full(size, -1), holding,
-        getattr(model, "name", ""), complete=False,
+        getattr(model, "name", ""), complete=False, model_checksum=model_checksum(model),
     )  # fmt: skip

@@ -1,10 +1,15 @@
-"""Digests of networks, tokenizers and folders: what a cached result that used them depends on."""
+"""Digests of models, networks, tokenizers and folders: what a result that used them depends on."""
 
+import dataclasses
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+
+from glauber_lib.draws import check_precision
 
 CONFIGURATION = (".json", ".txt", ".py", ".model")  # files of settings, vocabularies and code
 
@@ -16,6 +21,79 @@ def weights_checksum(network: torch.nn.Module) -> str:
         values = tensor.cpu().contiguous().reshape(-1).view(torch.uint8)
         digest.update(name.encode() + values.numpy().tobytes())
     return digest.hexdigest()
+
+
+def check_weights(network: torch.nn.Module, name: str) -> None:
+    """Whether all weights are float32 or float64; ValueError that names model and weight where one is not."""
+    for weight, tensor in network.state_dict().items():
+        if tensor.is_floating_point():
+            check_precision(tensor.dtype, f"weights of {name} ({weight})")
+
+
+def describe_computation(network: torch.nn.Module) -> dict[str, str]:
+    """What computes besides the weights of a network, which changes its answers within rounding or more.
+
+    Returns
+    -------
+    dict of str to str
+        ``dtype`` of the weights, ``attention`` (``"sdpa"``, ``"eager"``, …, as transformers calls them) and ``device``.
+        Where a network has several of one, all are named.
+    """
+    tensors = [tensor for tensor in network.state_dict().values() if tensor.is_floating_point()]
+    settings = [getattr(module, "config", None) for module in network.modules()]
+    found = {
+        "dtype": {str(tensor.dtype).removeprefix("torch.") for tensor in tensors},
+        "attention": {getattr(config, "_attn_implementation", None) for config in settings} - {None},
+        "device": {tensor.device.type for tensor in tensors},
+    }
+    return {name: ", ".join(sorted(kinds)) for name, kinds in found.items()}
+
+
+def matmul_precision() -> dict[str, str]:
+    """How torch multiplies matrices of float32 now: "none" or "ieee" in full, "tf32" or "bf16" with fewer bits.
+
+    Returns
+    -------
+    dict of str to str
+        The settings for ``cuda`` and ``cpu``, and ``all``, which holds where one of these is "none".
+    """
+    if not hasattr(torch.backends, "fp32_precision"):  # before torch 2.9
+        return {"all": torch.get_float32_matmul_precision()}
+    backends: Any = torch.backends
+    settings = {"cuda": backends.cuda.matmul, "cpu": backends.mkldnn.matmul, "all": backends}
+    return {name: setting.fp32_precision for name, setting in settings.items()}
+
+
+class WeightsDigest:
+    """`weights_checksum` of a network, computed again when its weights were written to.
+
+    Whether they were is seen at a tenth of the price: by where each tensor is, by torch's count of writings, and, as
+    writings through ``tensor.data`` are not counted, by sums of its bits.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+    """
+
+    def __init__(self, network: torch.nn.Module):
+        self.network = network
+        self._found: tuple[list, str] | None = None
+
+    def __call__(self) -> str:
+        """Hexadecimal digest of all weights as they are now."""
+        tensors = self.network.state_dict().values()
+        now = [(t.data_ptr(), None if t.is_inference() else t._version, _bit_sums(t)) for t in tensors]
+        if self._found is None or self._found[0] != now:
+            self._found = now, weights_checksum(self.network)
+        return self._found[1]
+
+
+def _bit_sums(tensor):
+    """Sums of a tensor's bits, as whole numbers, over blocks of 4 kB."""
+    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    whole = len(flat) // 4096 * 4096 if flat.storage_offset() % 8 == 0 else 0
+    sums = flat[:whole].view(torch.int64).view(-1, 512).sum(1)
+    return sums.cpu().numpy().tobytes() + flat[whole:].cpu().numpy().tobytes()
 
 
 def configuration_checksum(folder: Path) -> str:
@@ -31,9 +109,66 @@ def configuration_checksum(folder: Path) -> str:
 
 
 def describe_tokenizer(tokenizer) -> str:
-    """A tokenizer of transformers as text: whatever its tokens depend on, and not the folder it was read from."""
+    """A tokenizer of transformers as text: whatever its tokens depend on, and not the folder it was read from.
+
+    Truncation and padding are left out: each call of the tokenizer sets them as it is asked to.
+    """
     if backend := getattr(tokenizer, "backend_tokenizer", None):
-        return backend.to_str()
+        return json.dumps({**json.loads(backend.to_str()), "truncation": None, "padding": None})
     # written in Python, as ESM's is: its repr names the folder
     words, special = sorted(tokenizer.get_vocab().items()), tokenizer.special_tokens_map
     return json.dumps([type(tokenizer).__name__, special, words], default=str)
+
+
+def model_checksum(model: Any) -> str:
+    """Hexadecimal digest of what a model's scores depend on, its `cache_key`.
+
+    It is empty, which means unknown, for a model without one, or with one that holds more than plain data, arrays and
+    other objects with a `cache_key`.
+    """
+    if not hasattr(model, "cache_key"):
+        return ""
+    try:
+        described = json.dumps(model.cache_key, default=_plain)
+    except TypeError:
+        return ""
+    return hashlib.blake2b(described.encode(), digest_size=8).hexdigest()
+
+
+def _plain(value):
+    """What stands in a digest for an object that JSON does not hold."""
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        content = hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=8).hexdigest()
+        return [value.dtype.str, list(value.shape), content]
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Path):
+        return str(value)
+    if (key := getattr(value, "cache_key", None)) is not None:
+        return [type(value).__qualname__, key]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [type(value).__qualname__, {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}]
+    raise TypeError(f"no digest of a {type(value).__qualname__}")
+
+
+def refuse_other_model(found: Any, begun: Any, what: str) -> None:
+    """Refuse to go on from a result that another model made.
+
+    Parameters
+    ----------
+    found, begun : Trace, Coalescence, …
+        What is done, and what the present model would begin with: results with ``model``, a name, and
+        ``model_checksum``, which decides where both are known; otherwise the names do.
+    what : str
+        What the error says first.
+
+    Raises
+    ------
+    ValueError
+        If the models differ.
+    """
+    names = (found.model, found.model_checksum), (begun.model, begun.model_checksum)
+    by = 1 if all(checksum for _, checksum in names) else 0
+    if names[0][by] != names[1][by] and (by or all(name for name, _ in names)):
+        was, now = (f"{name!r} ({checksum or 'no checksum'})" for name, checksum in names)
+        raise ValueError(f"{what} was made by the model {was}, not by {now}: give that model, or begin anew")

@@ -17,11 +17,14 @@ import torch
 from numpy.typing import ArrayLike
 
 from glauber_lib.checkpoints import Checkpoint, Stored
-from glauber_lib.draws import check_chains, check_states, check_temperature, inverse_cdf, probabilities
+from glauber_lib.checks import check_chains, check_contexts, check_count, check_seed, check_temperature
+from glauber_lib.checksums import model_checksum, refuse_other_model
+from glauber_lib.draws import inverse_cdf, probabilities
 from glauber_lib.engine import Conditionals, KeepIntervals, run_clocks
 from glauber_lib.models import ConditionalModel
 from glauber_lib.traces import moves_before, replay
 
+LONGEST = 2**62  # most steps of a run, as in `chains`
 _SETTINGS = ("initial", "temperature", "seed", "pairs", "model")  # what makes the paths of pairs
 
 
@@ -84,8 +87,6 @@ class Coalescence(Stored):
         Steps until the pair agreed; ``nan`` where it did not within the budget (censored at `n_steps`).
     n_steps : int
         Budget, or the steps done when interrupted.
-    hamming : ndarray, int16[n_steps + 1, B]
-        Number of sites at which the pair differs, before the first and after each step.
     initial : ndarray, int64[2, B, n]
     moves : ndarray, int64[5, M]
         Step, pair, site and the two new tokens of every step that changed a state, in order of time.
@@ -99,11 +100,17 @@ class Coalescence(Stored):
         Conditionals evaluated.
     complete : bool
         False after an interruption.
+    model_checksum : str
+        Digest of what the model's scores depend on (`checksums.model_checksum`); empty where it is not known.
+
+    Notes
+    -----
+    It holds the moves: its size grows with what happened, not with the budget. `hamming` has a row for every step and
+    is made when it is asked for.
     """
 
     time: np.ndarray
     n_steps: int
-    hamming: np.ndarray
     initial: np.ndarray
     moves: np.ndarray
     temperature: np.ndarray
@@ -112,6 +119,7 @@ class Coalescence(Stored):
     model: str
     model_calls: int
     complete: bool = True
+    model_checksum: str = ""
 
     def states(self, steps: ArrayLike) -> np.ndarray:
         """States int64[K, 2, B, n] of both chains after each of the K numbers of `steps` (0 to `n_steps`).
@@ -125,6 +133,11 @@ class Coalescence(Stored):
     def final(self) -> np.ndarray:
         """States int64[2, B, n] at the end."""
         return self.states(self.n_steps)[0]
+
+    @cached_property
+    def hamming(self) -> np.ndarray:
+        """Number of sites at which each pair differs, before the first and after each step, int32[n_steps + 1, B]."""
+        return _hamming(self.initial, self.moves, self.n_steps)
 
     @property
     def censored(self) -> np.ndarray:
@@ -177,9 +190,8 @@ class _Pairs:
     def so_far(self, done):
         """The coalescence of the first `done` steps."""
         moves = moves_before(done, self.moves)
-        hamming = _hamming(self.past.initial, moves, done)
         return replace(
-            self.past, time=_first_zero(hamming), n_steps=done, hamming=hamming, moves=moves,
+            self.past, time=_meeting_times(self.past.initial, moves), n_steps=done, moves=moves,
             model_calls=self.past.model_calls + self.conditionals.calls, complete=done == self.n_steps,
         )  # fmt: skip
 
@@ -205,7 +217,7 @@ def coalesce(
     x, y : array_like, int[B, n]
         Initial states of the two chains of each pair.
     n_steps : int
-        Budget of steps.
+        Budget of steps, at most 2**62.
     temperature : float or array_like, float[B]
     seed : int
     pairs : array_like, int[B], optional
@@ -226,10 +238,13 @@ def coalesce(
     ------
     ValueError
         For pairs of different shapes, a temperature that is not positive and finite, states that are no int[B, n] of
-        tokens of the model, or a checkpoint of another run.
+        tokens of the model, pair numbers that are not one per pair, a seed, `n_steps` or `memory` that is no whole
+        number >= 0, or a checkpoint of another run or model.
     """
+    n_steps = check_count(n_steps, "n_steps", most=LONGEST)
     past, file = _unrun(model, x, y, temperature, seed, pairs), Checkpoint(checkpoint)
-    past = file.resume(past, n_steps, _SETTINGS)
+    begun, past = past, file.resume(past, n_steps, _SETTINGS)
+    refuse_other_model(past, begun, f"checkpoint {str(checkpoint)!r}")
     running = _Pairs(model, past, n_steps, memory)
 
     def go_on(done: int) -> bool:
@@ -242,30 +257,34 @@ def coalesce(
 
 def _unrun(model, x, y, temperature, seed, pairs):
     """The coalescence of no steps from which these pairs begin; ValueError where they are not valid."""
-    if np.ndim(x) != 2 or np.shape(x) != np.shape(y):
-        raise ValueError(f"x and y must both have shape (pairs, sites), got {np.shape(x)} and {np.shape(y)}")
-    initial = np.stack([check_states(x, model.n_tokens), check_states(y, model.n_tokens)])  # (2, B, n)
-    size, moves = initial.shape[1], np.zeros((5, 0), np.int64)
-    hamming = _hamming(initial, moves, 0)
+    x, y = check_contexts(x, model.n_tokens), check_contexts(y, model.n_tokens)
+    if x.shape != y.shape:
+        raise ValueError(f"x and y must both have shape (pairs, sites), got {x.shape} and {y.shape}")
+    initial, size, moves = np.stack([x, y]), len(x), np.zeros((5, 0), np.int64)  # (2, B, n)
     return Coalescence(
-        _first_zero(hamming), 0, hamming, initial, moves, check_temperature(temperature, (size,)), int(seed),
-        check_chains(pairs, size, int(seed)), getattr(model, "name", ""), 0, complete=False,
+        _meeting_times(initial, moves), 0, initial, moves, check_temperature(temperature, (size,)), check_seed(seed),
+        check_chains(pairs, size, "pair"), getattr(model, "name", ""), 0, complete=False,
+        model_checksum=model_checksum(model),
     )  # fmt: skip
 
 
-def _first_zero(hamming):
-    """Coalescence times float64[B] of Hamming distances [n_steps + 1, B]; nan where none is zero."""
-    return np.where((hamming == 0).any(0), (hamming == 0).argmax(0), np.nan)
+def _meeting_times(initial, moves):
+    """Steps float64[B] until each pair agreed, its last move: none follows. nan where it did not agree."""
+    step, pair, site, *new = moves
+    x, y = replay(initial, step, (pair, site), np.stack(new), int(step.max(initial=0)) + 1, LONGEST)[0]
+    last = np.zeros(initial.shape[1])
+    np.maximum.at(last, pair, step + 1)
+    return np.where((x == y).all(1), last, np.nan)
 
 
 def _hamming(initial, moves, n_steps):
-    """Hamming distance int16[n_steps + 1, B] of each pair over time, from its moves."""
+    """Hamming distance int32[n_steps + 1, B] of each pair over time, from its moves."""
     apart = initial[0] != initial[1]  # (B, n)
-    hamming = np.zeros((n_steps + 1, len(apart)), dtype=np.int16)
+    hamming = np.zeros((n_steps + 1, len(apart)), dtype=np.int32)
     hamming[0] = apart.sum(1)
     step, pair, site, x, y = moves[:, np.lexsort(moves[:3])]  # the moves of each site of each pair in order of time
-    after = (x != y).astype(np.int16)
+    after = (x != y).astype(np.int32)
     first = np.diff(pair * apart.shape[1] + site, prepend=-1) != 0
     before = np.where(first, apart[pair, site], np.roll(after, 1))
     np.add.at(hamming, (step + 1, pair), after - before)
-    return hamming.cumsum(0, dtype=np.int16)
+    return hamming.cumsum(0, dtype=np.int32)

@@ -11,9 +11,11 @@ from scipy.special import ndtr
 from sklearn.linear_model import LogisticRegression
 
 from glauber_lib import exact
+from glauber_lib.checks import check_contexts, check_count, check_seed, check_temperature, check_temperatures
 from glauber_lib.couplings import Coalescence, coalesce
-from glauber_lib.influence import contraction_bound
+from glauber_lib.influence import check_contraction, contraction_bound
 from glauber_lib.models import TabularModel
+from glauber_lib.resampling import members
 from glauber_lib.stats import Interval, percentile_interval
 from glauber_lib.survival import time_until
 
@@ -30,7 +32,10 @@ def coalescence_bound(alpha: float, n: int, chance: float = 0.5) -> float:
 
     By contraction the expected Hamming distance after t steps is at most :math:`n (1 - (1 - \alpha)/n)^t`. A pair that
     has not met is at distance one at least. So :math:`t = n/(1 - \alpha) \log(n/(1 - \mathrm{chance}))` steps suffice.
+
+    ValueError for an `alpha` that is nan or negative, an `n` below one, or a `chance` outside of 0 .. 1.
     """
+    check_contraction(alpha, n, 1 - chance)
     return n / (1 - alpha) * np.log(n / (1 - chance)) if alpha < 1 else np.inf
 
 
@@ -50,10 +55,30 @@ def hitting_times(distance: Mapping[int, ArrayLike], looks: ArrayLike, level: fl
     DataFrame
         One row for each length and trial: ``n, trial, low, high, censored``. The time lies in (low, high]: between the
         look that saw the level and the look before. `high` is infinite for a trial that is censored at the last look.
+
+    Raises
+    ------
+    ValueError
+        If a distance or `level` is nan, a trial is at `level` already at its start, or `looks` do not rise, or a trial
+        has not one distance for each.
+
+    Notes
+    -----
+    A distance that misses `level` by its rounding alone, as 1 - 4/5 misses 0.2, has reached it.
     """
     looks, tables = np.asarray(looks, float), []
+    if looks.ndim != 1 or not (np.diff(looks) > 0).all() or np.isnan(level):
+        raise ValueError(f"looks must rise and level must be a number, got {looks} and {level}")
     for n, values in distance.items():
-        reached = np.asarray(values) >= level  # (K, T)
+        values = np.asarray(values)
+        if values.shape[1:] != looks.shape or not len(looks):
+            raise ValueError(f"distances must have shape (trials, {len(looks)} looks), got {values.shape} at n = {n}")
+        if np.isnan(values).any():
+            raise ValueError(f"distances must be numbers, got nan in {np.isnan(values).any(1).sum()} trials of n = {n}")
+        rounding = 4 * np.finfo(values.dtype if values.dtype.kind == "f" else float).eps
+        reached = values >= level - rounding * max(1, abs(level))  # (K, T)
+        if reached[:, 0].any():
+            raise ValueError(f"level {level:g} must be above the distance at the start, got {values[:, 0].max():g}")
         hit, first = reached.any(1), reached.argmax(1)
         low = np.where(hit, looks[np.maximum(first - 1, 0)], looks[-1])
         columns = {"low": low, "high": np.where(hit, looks[first], np.inf), "censored": ~hit}
@@ -93,18 +118,45 @@ def compare_growth(
     DataFrame
         Indexed by law: ``a`` with its 95% bootstrap interval ``low, high``; ``aic`` (two parameters); ``excess``, the
         AIC less that of the best other law, with its bootstrap interval ``excess_low, excess_high``.
+
+        What the times do not identify is nan: everything if all trials are censored, or none of them has a lower end;
+        ``a`` of a law by which all times can be the same; the excess if there is one length. An interval without
+        width, as that of one group, is nan.
+
+    Raises
+    ------
+    ValueError
+        If the three differ in length, a length or an end is nan, an interval is empty or begins below zero, or `groups`
+        does not hold one label for each trial.
     """
     lengths, low, high = (np.asarray(v, float) for v in (n, low, high))
+    if not lengths.shape == low.shape == high.shape or lengths.ndim != 1 or not len(lengths):
+        raise ValueError(f"n, low and high must be rows of one length, got {lengths.shape}, {low.shape}, {high.shape}")
+    wrong = ~((lengths > 1) & np.isfinite(low) & (low >= 0) & (low < high))  # nan is wrong
+    if wrong.any():
+        k = wrong.argmax()
+        raise ValueError(
+            f"times must lie in (low, high] with 0 <= low < high, of lengths above 1; got ({low[k]:g}, {high[k]:g}] "
+            f"of length {lengths[k]:g}, and {wrong.sum() - 1} more"
+        )
+    seed, n_resamples = check_seed(seed), check_count(n_resamples, "n_resamples", least=1)
+    if not np.isfinite(high).any() or not low.any():  # any location beyond all of them fits as well
+        columns = ["a", "low", "high", "aic", "excess", "excess_low", "excess_high"]
+        return pd.DataFrame(np.nan, index=list(GROWTH), columns=columns)
     resamples = _resamples(lengths, groups, n_resamples, np.random.default_rng(seed))
     rows, drawn = {}, {}
     for law, function in GROWTH.items():
         scale = function(lengths)
         (location, spread), aic = _fit_log_normal(low / scale, high / scale)
+        if (low / scale).max() < (high / scale).min():  # no spread, and all locations between the two fit as well
+            location = np.nan
         fits = [_fit_log_normal(low[r] / scale[r], high[r] / scale[r], (location, spread)) for r in resamples]
-        ends = np.exp(percentile_interval([center for (center, _), _ in fits]))
+        ends = np.exp(percentile_interval([center for (center, _), _ in fits] if np.isfinite(location) else []))
         rows[law] = {"a": np.exp(location), "low": ends[0], "high": ends[1], "aic": aic}
         drawn[law] = np.array([aic for _, aic in fits])
     table, aics = pd.DataFrame(rows).T, pd.DataFrame(drawn)  # aics: (resamples, laws)
+    if len(np.unique(lengths)) < 2:  # then all laws are one
+        return table.assign(excess=np.nan, excess_low=np.nan, excess_high=np.nan)
     table["excess"] = [table.aic[law] - table.aic.drop(law).min() for law in GROWTH]
     intervals = [percentile_interval(aics[law] - aics.drop(columns=law).min(axis=1)) for law in GROWTH]
     table["excess_low"], table["excess_high"] = np.transpose(intervals)
@@ -114,16 +166,21 @@ def compare_growth(
 def _resamples(lengths, groups, n_resamples, rng):
     """Bootstrap resamples of rows: of whole groups or, without groups, of the rows within each length."""
     if groups is None:
-        members = [np.flatnonzero(lengths == value) for value in np.unique(lengths)]
-        return [np.concatenate([rng.choice(m, len(m)) for m in members]) for _ in range(n_resamples)]
-    groups = np.asarray(groups)
-    members = [np.flatnonzero(groups == name) for name in np.unique(groups)]
-    chosen = rng.integers(len(members), size=(n_resamples, len(members)))
-    return [np.concatenate([members[k] for k in row]) for row in chosen]
+        units = members(lengths, len(lengths))
+        return [np.concatenate([rng.choice(m, len(m)) for m in units]) for _ in range(n_resamples)]
+    units = members(groups, len(lengths))
+    chosen = rng.integers(len(units), size=(n_resamples, len(units)))
+    return [np.concatenate([units[k] for k in row]) for row in chosen]
 
 
 def _fit_log_normal(low, high, start=None):
-    """Location and spread of log-normal times known to lie in (low, high], and the AIC."""
+    """Location and spread of log-normal times known to lie in (low, high], and the AIC.
+
+    The location is infinite if all times are censored, and minus infinity if none has a lower end: the likelihood then
+    rises to one.
+    """
+    if not np.isfinite(high).any() or not low.any():
+        return (-np.inf if np.isfinite(high).any() else np.inf, np.nan), 4.0
     with np.errstate(divide="ignore"):
         low, high = np.log(low), np.log(high)
     middle = np.where(np.isfinite(low) & np.isfinite(high), (low + high) / 2, np.where(np.isfinite(high), high, low))
@@ -186,8 +243,8 @@ def coalescence_beside_mixing(
         with its 95% interval ``low, high`` (nan, inf where the budget does not tell); ``met``, the share within the
         budget.
     """
-    rows, n = [], np.shape(x)[1]
-    for temperature in np.asarray(temperatures, float):
+    rows, n = [], check_contexts(x, table.n_tokens).shape[1]
+    for temperature in check_temperatures(temperatures):
         alpha = exact.influence(table, n, temperature).sum(0).max()
         run = coalesce(table, x, y, n_steps=n_steps, temperature=temperature, seed=seed)
         met = pair_times({n: run})
@@ -213,7 +270,8 @@ class Transition:
         Scale of the logistic curve in log temperature.
     interval : (float, float)
         95% bootstrap interval of `center`. If at no temperature some pairs met and others did not, the interval covers
-        the two temperatures around the change.
+        the two temperatures around the change. Both ends are nan if `center` is, if there is one pair, or if a tenth
+        of the resamples or more has no center: where those lie is not known.
     centers, widths : ndarray, float64[R]
         Center and width of every bootstrap resample, in order; nan like `center`.
     """
@@ -263,8 +321,15 @@ def transition_temperatures(frame: pd.DataFrame, *, n_resamples: int = 200, seed
     Returns
     -------
     dict of int to Transition
+
+    Raises
+    ------
+    ValueError
+        If a pair lacks a run at one of the temperatures of its length, has two, or is not known to have met; if a
+        length has one temperature; if a length, temperature or pair is missing.
     """
-    rng = np.random.default_rng(seed)
+    _check_runs(frame)
+    rng, n_resamples = np.random.default_rng(check_seed(seed)), check_count(n_resamples, "n_resamples", least=1)
     pairs = np.sort(frame.pair.unique())
     resamples = [rng.choice(pairs, len(pairs)) for _ in range(n_resamples)]
     out = {}
@@ -282,7 +347,35 @@ def transition_temperatures(frame: pd.DataFrame, *, n_resamples: int = 200, seed
             k = int(np.clip(np.searchsorted(temperatures, center), 1, len(temperatures) - 1))
             ends = percentile_interval(centers[np.isfinite(centers)])
             sharp = table.mean().between(0.001, 0.999).sum() == 0  # no temperature with some that met and some not
-            around = (temperatures[k - 1], temperatures[k]) if sharp else ends
-            interval = (float(min(ends[0], around[0])), float(max(ends[1], around[1])))
+            if len(pairs) > 1 and sharp:
+                around = temperatures[k - 1], temperatures[k]
+                interval = (float(np.fmin(ends[0], around[0])), float(np.fmax(ends[1], around[1])))
+            elif len(pairs) > 1 and np.isfinite(centers).mean() > 0.9:
+                interval = ends
         out[n] = Transition(float(center), float(width), interval, centers, widths)
     return out
+
+
+def _check_runs(frame):
+    """ValueError unless every pair has one run, with a known end, at each temperature of every length."""
+    if frame.met.isna().any():
+        raise ValueError(
+            f"met must be true or false, got {frame.met.isna().sum()} runs without it: leave their pairs out"
+        )
+    if not frame.met.isin([True, False]).all():  # a text such as "False" would count as met
+        raise ValueError(f"met must be true or false, got {frame.met[~frame.met.isin([True, False])].iloc[0]!r}")
+    if frame.empty or frame[["n", "temperature", "pair"]].isna().any(axis=None):
+        raise ValueError(f"every run must have its n, temperature and pair, got {len(frame.dropna())} of {len(frame)}")
+    check_temperature(frame.temperature.to_numpy(float), (len(frame),))
+    pairs = frame.pair.unique()
+    for n, group in frame.groupby("n"):
+        if group.temperature.nunique() < 2:
+            raise ValueError(f"n = {n} has runs at one temperature: a transition takes two or more")
+        count = group.groupby(["temperature", "pair"]).size().unstack(fill_value=0).reindex(columns=pairs, fill_value=0)
+        odd = [(float(t), p, int(k)) for t, row in count.iterrows() for p, k in row.items() if k != 1]
+        if odd:
+            t, p, k = odd[0]
+            raise ValueError(
+                f"each pair must have one run at each temperature: at n = {n}, τ = {t:g} pair {p} has {k}"
+                f"{f', and {len(odd) - 1} more are such' if len(odd) > 1 else ''}; run those, or leave their pairs out"
+            )

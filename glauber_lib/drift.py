@@ -9,7 +9,7 @@ import torch
 from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
-from glauber_lib.draws import check_temperature
+from glauber_lib.checks import check_contexts, check_count, check_seed, check_temperatures
 from glauber_lib.influence import threshold
 from glauber_lib.margins import escape_probability, scores_by_site
 from glauber_lib.models import ConditionalModel
@@ -34,13 +34,12 @@ def states_with_count(states: ArrayLike, token: int, count: int, *, seed: int = 
     Raises
     ------
     ValueError
-        Unless `count` lies in 0 .. n.
+        Unless `count` lies in 0 .. n, and `token` and what the states hold are no fills and not negative.
     """
-    rng = np.random.default_rng([seed, 2])
-    states = np.array(states)
+    rng = np.random.default_rng([check_seed(seed), 2])
+    states, token = check_contexts(states), check_count(token, "token")
     n = states.shape[1]
-    if not 0 <= count <= n:
-        raise ValueError(f"count must lie in 0..{n}, got {count}")
+    count = check_count(count, "count", most=n)
     for row in states:
         own = row[row != token]
         fill = own if len(own) else np.array([(token + 1) % 2])
@@ -65,10 +64,14 @@ def token_drift(model: ConditionalModel, states: ArrayLike, token: int, temperat
         Per temperature and state: ``temperature``; ``count``; ``up`` = :math:`p_+ = \frac1n \sum_{x_i \ne v} \pi_i(v)`;
         ``down`` = :math:`p_- = \frac1n \sum_{x_i = v} (1 - \pi_i(v))`; ``drift`` = up - down; ``lead`` =
         :math:`\log p_+/p_-`, nan where all sites hold the token or none does, so that one of the two is no move.
+
+    Raises
+    ------
+    ValueError
+        For a temperature that is not positive and finite, or a `token` or states that the model lacks.
     """
-    states = np.asarray(states)
-    size, n = states.shape
-    temperatures = check_temperature(temperatures, np.shape(temperatures))
+    states, temperatures = check_contexts(states, model.n_tokens), check_temperatures(temperatures)
+    token, (size, n) = check_count(token, "token", most=model.n_tokens - 1), states.shape
     chance = np.empty((len(temperatures), 2, size * n))  # of the token, of all others
     for rows, scores in scores_by_site(model, states):
         own = scores[:, token].clone()
@@ -103,11 +106,12 @@ def birth_death_time(up: ArrayLike, down: ArrayLike) -> float:
     Returns
     -------
     float
-        In steps.
+        In steps; infinite where a step down has no chance, or none that float64 holds.
     """
     time = total = 0.0
     for rise, fall in zip(np.asarray(up, float)[::-1], np.asarray(down, float)[::-1], strict=True):
-        time = (1 + rise * time) / fall  # of the highest count: time is still zero
+        longer = rise * time if rise else 0.0  # of the highest count: time is still zero
+        time = (1 + longer) / fall if fall else np.inf
         total += time
     return total
 
@@ -170,9 +174,10 @@ def summarize_drift(drift: pd.DataFrame, groups: ArrayLike) -> pd.DataFrame:
         low, high = bootstrap_interval(group.drift, statistic=np.median, groups=groups)
         rows.append(
             {
-                "temperature": temperature, "states": len(group), "least": group.drift.min(),
-                "median": group.drift.median(), "low": low, "high": high, "positive": (group.drift > 0).mean(),
-                "up": group.up.median(), "down": group.down.median(), "lead": group.lead.min(),
+                "temperature": temperature, "states": len(group), "least": group.drift.min(skipna=False),
+                "median": group.drift.median(skipna=False), "low": low, "high": high,
+                "positive": np.nan if group.drift.isna().any() else (group.drift > 0).mean(),
+                "up": group.up.median(), "down": group.down.median(), "lead": group.lead.min(skipna=False),
             }
         )  # fmt: skip
     return pd.DataFrame(rows)
@@ -197,7 +202,7 @@ def summarize_scan(scan: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for key, group in scan.groupby(["token", "count"]):
         token, count = cast(tuple[int, int], key)
-        leads = group.groupby("temperature").lead.min()
+        leads = group.groupby("temperature").lead.min(skipna=False)  # nan where all sites hold the token
         lead, lost = leads.iloc[0], np.nan
         if lead > 0:
             lost = threshold(leads.index.to_numpy(), leads.to_numpy() + 1)
@@ -231,16 +236,23 @@ def predict_count_escape(
     Raises
     ------
     ValueError
-        If `strip` lacks a count above `floor`.
+        If `strip` lacks a count above `floor`, `floor` is none below `n_sites`, or the model lacks `token`.
     """
+    n_sites, token = check_count(n_sites, "n_sites", 1), check_count(token, "token", most=model.n_tokens - 1)
+    floor = check_count(floor, "floor", most=n_sites - 1)
     mine = strip[(strip.token == token) & (strip["count"] > floor) & (strip.temperature == temperature)]
     medians = mine.groupby("count")[["up", "down"]].median()
     if list(medians.index) != list(range(floor + 1, n_sites + 1)):
         raise ValueError(f"strip must hold the counts {floor + 1} to {n_sites}, got {list(medians.index)}")
-    lead = float(mine.lead.min())
+    lead = float(mine.lead[mine["count"] < n_sites].min(skipna=False))
     return {
         "lead": lead,
         "bound": float(np.exp(max(lead, 0.0) * (n_sites - 1 - floor))),
-        "first_move": 1 / escape_probability(model, np.full(n_sites, token), temperature),
+        "first_move": _inverse(escape_probability(model, np.full(n_sites, token), temperature)),
         "birth_death": birth_death_time(medians.up, medians.down),
     }
+
+
+def _inverse(chance):
+    """Mean time of a chance per step, infinite where float64 holds no such chance."""
+    return 1 / chance if chance > 0 else np.inf

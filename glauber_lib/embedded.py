@@ -207,12 +207,21 @@ def save_embedded(network: Any, folder: str | Path, facts: dict[str, Any]) -> No
             weights[name] = weight.contiguous()
     save_file(weights, folder / "model.safetensors")
     (folder / "model.safetensors").chmod(0o644)
-    (folder / "training.json").write_text(json.dumps(facts, indent=1) + "\n")
+    (folder / "training.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
 def stored_weights(folder: str | Path) -> dict[str, torch.Tensor]:
-    """The weights of an exported model, float32; float16 and int8 files are both read."""
+    """The weights of an exported model, float32; float16 and int8 files are both read.
+
+    Raises
+    ------
+    ValueError
+        If an int8 matrix lacks its scale.
+    """
     stored = load_file(Path(folder) / "model.safetensors")
+    whole = [name for name, weight in stored.items() if weight.dtype == torch.int8]
+    if bare := [name for name in whole if f"{name}.scale" not in stored]:
+        raise ValueError(f"{folder}/model.safetensors has int8 matrices without '.scale': {bare}; export it again")
     return {
         name: weight.float() * stored[f"{name}.scale"] if weight.dtype == torch.int8 else weight.float()
         for name, weight in stored.items()

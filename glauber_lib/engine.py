@@ -25,7 +25,9 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from glauber_lib.draws import ABSENT, chunks, uniforms
+from glauber_lib.answers import ask
+from glauber_lib.checks import ABSENT, check_count
+from glauber_lib.draws import chunks, uniforms
 from glauber_lib.models import ConditionalModel
 
 STORE = 2 * 2**30  # bytes of remembered scores: 512 chains of 20 sites with |V| = 30,000 take 1.2 GiB of them
@@ -55,9 +57,7 @@ class Conditionals:
 
     def __init__(self, model: ConditionalModel, memory: int | None = None):
         self.model, self.calls, self.capacity = model, 0, 0
-        self.memory = getattr(model, "memory", STORE) if memory is None else memory
-        if self.memory < 0:
-            raise ValueError(f"memory must be >= 0 bytes, got {memory}")
+        self.memory = check_count(getattr(model, "memory", STORE) if memory is None else memory, "memory")
         self._slots: OrderedDict[bytes, int] = OrderedDict()  # masked state -> row of the pool, last used last
         self._pool = torch.empty(0, 0)  # (capacity, V)
 
@@ -68,7 +68,7 @@ class Conditionals:
         return self._pool.nbytes + table
 
     def scores(self, states: np.ndarray, sites: np.ndarray) -> torch.Tensor:
-        """Scores [B, V] at ``sites`` int[B] of ``states`` int[B, n]."""
+        """Scores [B, V] at ``sites`` int[B] of ``states`` int[B, n], checked as `answers.ask` does."""
         if self.memory == 0:
             return self._evaluate(states, sites)
         masked = states.copy()
@@ -94,9 +94,9 @@ class Conditionals:
         self.calls += len(states)
         lengths = (states != ABSENT).sum(1)
         if (lengths == states.shape[1]).all():
-            return self.model.scores(states, sites)
+            return ask(self.model, states, sites)
         groups = {n: np.flatnonzero(lengths == n) for n in np.unique(lengths)}
-        scores = torch.cat([self.model.scores(states[rows, :n], sites[rows]) for n, rows in groups.items()])
+        scores = torch.cat([ask(self.model, states[rows, :n], sites[rows]) for n, rows in groups.items()])
         return scores[np.argsort(np.concatenate(list(groups.values())))]
 
     def _remember(self, keys: list[bytes], rows: torch.Tensor) -> None:

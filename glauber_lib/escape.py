@@ -6,12 +6,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import statsmodels.api as sm
-import torch
 from numpy.typing import ArrayLike
 
 from glauber_lib.chains import run_chains
-from glauber_lib.draws import check_temperature, chunks
-from glauber_lib.margins import escape_probability
+from glauber_lib.checks import check_contexts, check_count, check_state
+from glauber_lib.margins import basin_escape_times, escape_probability
 from glauber_lib.models import ConditionalModel
 from glauber_lib.stats import poisson_interval
 from glauber_lib.traces import Trace
@@ -34,7 +33,7 @@ def longest_stays(trace: Trace, n_states: int) -> pd.DataFrame:
         ``chain``, ``temperature``, ``state`` (tuple) and ``stay``, the longest one in steps. These stays were chosen
         for being long: to test a prediction, time the state anew with `time_escapes`.
     """
-    rows = []
+    rows, n_states = [], check_count(n_states, "n_states", least=1)
     for chain, temperature in enumerate(trace.temperature):
         states, _, durations = trace.visits(chain)
         found = {}
@@ -64,6 +63,7 @@ def recurrent_states(trace: Trace, chain: int, first_step: int, n_states: int) -
     ndarray, int64[K, n]
         Most time first; empty if the chain never returns anywhere.
     """
+    first_step, n_states = check_count(first_step, "first_step"), check_count(n_states, "n_states", least=1)
     states, entered, durations = trace.visits(chain)
     late = entered + durations > first_step
     distinct, index, visits = np.unique(states[late], axis=0, return_inverse=True, return_counts=True)
@@ -115,8 +115,14 @@ def observed_stays(timed: pd.DataFrame, by: str) -> pd.DataFrame:
         One row per group, indexed by `by`: ``observed`` (steps of exposure per exit, so that censored stays count; nan
         where no chain left) with its 95% Poisson interval ``low``, ``high``, of which the upper end is infinite where
         no chain left; ``chains``, and ``left``, how many of them did.
+
+    Raises
+    ------
+    ValueError
+        Unless every exposure is a number of steps, and every `left` true or false.
     """
-    groups = timed.groupby(by)
+    _check_stays(timed)
+    groups = timed.groupby(by, dropna=False)
     left, exposure = groups.left.sum().astype(int), groups.exposure.sum()
     ends = np.array([poisson_interval(k) for k in left])
     with np.errstate(divide="ignore"):
@@ -141,8 +147,15 @@ def calibrate_stays(stays: pd.DataFrame, *, per_decade: int = 2) -> pd.DataFrame
         Per group: ``stays``, ``exits``, ``expected`` exits, ``predicted`` and ``observed`` mean stay in steps, and the
         95% Poisson interval ``low``, ``high`` of the observed one. A mean stay is exposure per exit, so that censored
         stays count; it is infinite where no chain left.
+
+    Raises
+    ------
+    ValueError
+        Unless every prediction is a probability above zero, every exposure a number of steps, every `left` true or
+        false, and `per_decade` a count.
     """
-    rows = []
+    rows, per_decade = [], check_count(per_decade, "per_decade", least=1)
+    _check_predictions(stays)
     for _, group in stays.groupby(np.floor(-np.log10(stays.escape) * per_decade)):
         exits, exposure = group.left.sum(), group.exposure.sum()
         expected = (group.exposure * group.escape).sum()
@@ -182,8 +195,9 @@ def regress_stays(stays: pd.DataFrame) -> dict[str, float | tuple[float, ...]]:
     Raises
     ------
     ValueError
-        Unless stays of two different predictions were left.
+        Unless stays of two different predictions were left, and every prediction is a probability above zero.
     """
+    _check_predictions(stays)
     x = np.log(stays.escape.to_numpy(float))
     left, exposure = stays.left.to_numpy(float), stays.exposure.to_numpy(float)
     if left.sum() < 2 or np.ptp(x[left > 0]) == 0:
@@ -202,51 +216,25 @@ def regress_stays(stays: pd.DataFrame) -> dict[str, float | tuple[float, ...]]:
     }
 
 
+def _check_stays(stays):
+    """Refuse stays of which the length or the end is not known: sums would leave them out."""
+    known = np.isfinite(stays.exposure.to_numpy(float)) & (stays.exposure >= 0) & stays.left.isin([True, False])
+    if not known.all():
+        raise ValueError(
+            f"every stay must have its exposure in steps and left true or false, got {(~known).sum()} of {len(stays)} "
+            "without"
+        )
+
+
+def _check_predictions(stays):
+    """Refuse what `_check_stays` does, and predictions without a logarithm: below 1e-308 float64 holds zero."""
+    _check_stays(stays)
+    if not stays.escape.between(0, 1, inclusive="right").all():
+        got = f"{stays.escape.min()}..{stays.escape.max()}"
+        raise ValueError(f"predicted escape probabilities must lie in (0, 1], got {got}: leave out what never escapes")
+
+
 # Times to leave a set ------------------------------------------------------------------------------------------------
-
-
-def basin_escape_times(model: ConditionalModel, basin: ArrayLike, temperature: float) -> np.ndarray:
-    r"""Mean number of steps to leave a set of states, from each of them: :math:`(I - Q) h = 1`.
-
-    Q is the kernel within the set. The conditionals of the set's K states determine it, however large the vocabulary.
-    The diagonal of I - Q is the sum of the probabilities of all moves from a state, not one minus the probability to
-    stay. The time of a single state is therefore precise however long it is. The times of a larger set lose their
-    precision when leaving the set is about 1e14 times rarer than moving within it.
-
-    Parameters
-    ----------
-    model : ConditionalModel
-    basin : array_like, int[K, n]
-        Distinct states.
-    temperature : float
-
-    Returns
-    -------
-    ndarray, float64[K]
-
-    Raises
-    ------
-    ValueError
-        For a state that is there twice, or a temperature that is not positive and finite.
-    """
-    basin, temperature = np.asarray(basin), float(check_temperature(temperature))
-    size, n = basin.shape
-    if len(np.unique(basin, axis=0)) != size:
-        raise ValueError("the states of a basin must be distinct")
-    inside, out = np.zeros((size, size)), np.zeros(size)
-    for i in range(n):
-        others = np.unique(np.delete(basin, i, axis=1), axis=0, return_inverse=True)[1].ravel()
-        alike = others[:, None] == others  # states that differ at most at site i
-        for part in chunks(np.arange(size), 256):  # |V| float64 per row
-            law = (model.scores(basin[part], np.full(len(part), i)).double() / temperature).log_softmax(1)
-            tokens = torch.as_tensor(basin[:, i], device=law.device)
-            inside[part] += np.where(alike[part], law[:, tokens].exp().cpu().numpy(), 0.0) / n
-            member = torch.zeros_like(law, dtype=torch.bool)
-            row, column = np.nonzero(alike[part])
-            member[row, tokens[column]] = True
-            out[part] += law.masked_fill(member, -torch.inf).logsumexp(1).exp().cpu().numpy() / n
-    np.fill_diagonal(inside, 0.0)
-    return np.linalg.solve(np.diag(out + inside.sum(1)) - inside, np.ones(size))
 
 
 def time_escapes(
@@ -288,8 +276,13 @@ def time_escapes(
     ------
     KeyboardInterrupt
         After Ctrl-C, before the budget is used up. The checkpoint holds what is done.
+    ValueError
+        As from `run_chains`, for `repeats` below one, and if `start` is no state of the set.
     """
-    members = {tuple(state) for state in np.asarray(basin).tolist()}
+    basin, start = check_contexts(basin, model.n_tokens), check_state(start, model.n_tokens)
+    members = {tuple(state) for state in basin.tolist()}
+    if tuple(start.tolist()) not in members:
+        raise ValueError(f"start must be a state of the basin, got {start.tolist()}")
     inside = lambda states: np.array([tuple(state) in members for state in states.tolist()])  # noqa: E731
     options = {"n_steps": n_steps, "seed": seed, "holding": holding, "checkpoint": checkpoint}
     return _time_exits(model, start, inside, repeats, temperature=temperature, **options)
@@ -327,7 +320,7 @@ def time_stay(
     KeyboardInterrupt
         After Ctrl-C, as `time_escapes`.
     """
-    basin = np.asarray(basin)
+    basin = check_contexts(basin, model.n_tokens)
     options = {"repeats": repeats, "n_steps": n_steps, "seed": seed, "checkpoint": checkpoint}
     timed = time_escapes(model, basin[0], basin, temperature, **options)
     if len(basin) == 1:
@@ -374,7 +367,12 @@ def time_count_escapes(
     ------
     KeyboardInterrupt
         After Ctrl-C, as `time_escapes`.
+    ValueError
+        As from `run_chains`, for `repeats` below one, a `token` that the model lacks, or a `floor` that no count is
+        above.
     """
+    start, token = check_state(start, model.n_tokens), check_count(token, "token", most=model.n_tokens - 1)
+    floor = check_count(floor, "floor", most=len(start) - 1)
     inside = lambda states: (states == token).sum(1) > floor  # noqa: E731
     options = {"n_steps": n_steps, "max_moves": max_moves, "seed": seed, "holding": holding, "checkpoint": checkpoint}
     return _time_exits(model, start, inside, repeats, temperature=temperature, **options)
@@ -382,6 +380,7 @@ def time_count_escapes(
 
 def _time_exits(model, start, inside: Callable[[np.ndarray], np.ndarray], repeats, **options):
     """Steps until the first state for which ``inside`` bool[K] does not hold, of `repeats` chains."""
+    repeats = check_count(repeats, "repeats", least=1)
     trace = run_chains(model, np.tile(start, (repeats, 1)), until=lambda states: ~inside(states), **options)
     if not trace.complete:
         raise KeyboardInterrupt

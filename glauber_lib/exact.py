@@ -11,9 +11,11 @@ import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from glauber_lib.draws import check_temperature, probabilities
+from glauber_lib.answers import ask
+from glauber_lib.checks import check_contexts, check_count, check_indices, check_temperature, check_temperatures
+from glauber_lib.draws import probabilities
 from glauber_lib.influence import contraction_bound
-from glauber_lib.margins import mixing_lower_bound
+from glauber_lib.margins import log_exit_times, mixing_lower_bound
 from glauber_lib.models import ConditionalModel, TabularModel, all_states
 from glauber_lib.stats import rank_correlation
 
@@ -23,11 +25,12 @@ Sparse = Any  # a matrix of scipy.sparse, float64[S, S]
 
 def tabulate(model: ConditionalModel, n_sites: int) -> TabularModel:
     """All scores of a small system as a `TabularModel`: each conditional is evaluated once."""
+    n_sites = check_count(n_sites, "n_sites", 1)
     n_tokens = model.n_tokens
     others = all_states(n_tokens, n_sites - 1) if n_sites > 1 else np.zeros((1, 0), dtype=np.int64)  # the other sites
     table = []
     for i in range(n_sites):
-        scores = model.scores(np.insert(others, i, 0, axis=1), np.full(len(others), i)).cpu().numpy()
+        scores = ask(model, np.insert(others, i, 0, axis=1), np.full(len(others), i)).cpu().numpy()
         table.append(np.moveaxis(scores.reshape((n_tokens,) * n_sites), -1, i))
     return TabularModel(np.stack(table))
 
@@ -37,16 +40,14 @@ def conditional_laws(model: ConditionalModel, n_sites: int, temperature: float =
     states = all_states(model.n_tokens, n_sites)
     temperatures = check_temperature(temperature, (len(states),))
     return np.stack(
-        [
-            probabilities(model.scores(states, np.full(len(states), i)), temperatures).cpu().numpy()
-            for i in range(n_sites)
-        ]
+        [probabilities(ask(model, states, np.full(len(states), i)), temperatures).cpu().numpy() for i in range(n_sites)]
     )
 
 
 def transition_matrix(model: ConditionalModel, n_sites: int, temperature: float = 1.0) -> Sparse:
     """Sparse transition matrix of the Glauber chain, float64[V**n, V**n] (paper §3)."""
-    size, n_tokens = model.n_tokens**n_sites, model.n_tokens
+    n_sites, n_tokens = check_count(n_sites, "n_sites", least=1), model.n_tokens
+    size = n_tokens**n_sites
     states = all_states(n_tokens, n_sites)
     total = sp.csr_matrix((size, size))
     for i, law in enumerate(conditional_laws(model, n_sites, temperature)):
@@ -105,13 +106,16 @@ def mixing_time(matrix: Sparse, epsilon: float = 0.25, limit: int = 2**40, *, la
     Raises
     ------
     ValueError
-        If t exceeds `limit`, or there are more than `DENSE` states.
+        If t exceeds `limit`, there are more than `DENSE` states, or `epsilon` is not above 0 and below 1.
     """
+    limit = check_count(limit, "limit")
+    if not 0 < epsilon < 1:
+        raise ValueError(f"epsilon must be above 0 and below 1, got {epsilon}")
     size = matrix.shape[0]
     if size > DENSE:
         raise ValueError(f"the mixing time needs full matrices: at most {DENSE} states, got {size}")
     stationary = stationary_law(matrix) if law is None else law
-    far = lambda rows: 0.5 * np.abs(rows - stationary).sum(1).max() > epsilon  # noqa: E731
+    far = lambda rows: not 0.5 * np.abs(rows - stationary).sum(1).max() <= epsilon  # nan is far  # noqa: E731
     now = np.eye(size)
     if not far(now):
         return 0
@@ -132,7 +136,9 @@ def mixing_time(matrix: Sparse, epsilon: float = 0.25, limit: int = 2**40, *, la
 
 
 def spectral_gap(matrix: Sparse) -> float:
-    """One minus the second largest modulus of an eigenvalue."""
+    """One minus the second largest modulus of an eigenvalue; one for a single state."""
+    if matrix.shape[0] == 1:
+        return 1.0
     if matrix.shape[0] <= DENSE // 2:
         moduli = np.abs(np.linalg.eigvals(np.asarray(matrix.todense())))
     else:
@@ -152,6 +158,8 @@ def reversibility_defect(matrix: Sparse, *, law: np.ndarray | None = None) -> fl
 def escape_times(matrix: Sparse, basin: ArrayLike) -> np.ndarray:
     """Mean number of steps to leave `basin` from each of its states: (I - Q) h = 1.
 
+    Solved as by `margins.basin_escape_times`: a way out that is far slower than the moves within keeps its precision.
+
     Parameters
     ----------
     matrix : sparse matrix, float64[S, S]
@@ -161,24 +169,47 @@ def escape_times(matrix: Sparse, basin: ArrayLike) -> np.ndarray:
     Returns
     -------
     ndarray, float64[K]
+
+    Raises
+    ------
+    ValueError
+        For codes that are no states or there twice, or where no path of positive probability leads out of the basin.
     """
-    basin = np.asarray(basin)
+    basin = _check_basin(matrix, basin)
     rows = matrix.tocsr()[basin]
     others = np.ones(matrix.shape[0], bool)
     others[basin] = False
-    inside = rows[:, basin].tolil()
-    inside.setdiag(0)  # the diagonal of I - Q is a sum of what leaves a state: one less what stays would cancel
-    leave = np.asarray(inside.sum(1) + rows[:, others].sum(1)).ravel()
-    return sp.linalg.spsolve((sp.diags(leave) - inside).tocsc(), np.ones(len(basin)))
+    inside, out = rows[:, basin], np.asarray(rows[:, others].sum(1)).ravel()
+    leads = out > 0
+    while ((further := leads | (inside @ leads > 0)) != leads).any():
+        leads = further
+    if not leads.all():
+        raise ValueError(
+            f"state {basin[~leads][0]} never leaves the basin: the probability of every way out is zero in float64, "
+            "perhaps because it is below 1e-308; take a higher temperature or `margins.basin_escape_times`"
+        )
+    with np.errstate(divide="ignore", over="ignore"):  # of no way; of a time that float64 does not hold
+        return np.exp(log_exit_times(np.log(inside.toarray()), np.log(out)))
 
 
 def conductance(matrix: Sparse, basin: ArrayLike) -> float:
-    """Flow out of the states `basin` (codes) in equilibrium over their stationary mass (paper §5.3)."""
-    law = stationary_law(matrix)
+    """Flow out of the states `basin` (codes) in equilibrium over their stationary mass (paper §5.3).
+
+    ValueError for codes that are no states or there twice.
+    """
     inside = np.zeros(matrix.shape[0], bool)
-    inside[np.asarray(basin)] = True
+    inside[_check_basin(matrix, basin)] = True
+    law = stationary_law(matrix)
     out = np.asarray(matrix.tocsr()[:, ~inside].sum(1)).ravel()
     return float((law * out)[inside].sum() / law[inside].sum())
+
+
+def _check_basin(matrix, basin):
+    """Codes int64[K] of distinct states of a chain."""
+    codes = check_indices(basin, matrix.shape[0], "basin")
+    if codes.ndim != 1 or not codes.size or len(np.unique(codes)) < len(codes):
+        raise ValueError(f"basin must be a list of distinct state codes, got {codes.tolist()}")
+    return codes
 
 
 # Both theorems without sampling ----------------------------------------------------------------------------------
@@ -196,18 +227,25 @@ def influence(model: ConditionalModel, n_sites: int, temperature: float = 1.0) -
     out = np.zeros((n_sites, n_sites))
     for i, law in enumerate(conditional_laws(model, n_sites, temperature)):
         for j in set(range(n_sites)) - {i}:
-            out[i, j] = 0.5 * np.abs(_pairs(law, model.n_tokens, j)).sum(1).max()
+            out[i, j] = 0.5 * np.abs(_pairs(law, model.n_tokens, j)).sum(1).max(initial=0.0)
     return out
 
 
 def oscillation(model: ConditionalModel, n_sites: int) -> np.ndarray:
-    r"""The oscillation :math:`\delta_{ij}` of score differences, float64[n, n], by the supremum over all pairs."""
+    r"""The oscillation :math:`\delta_{ij}` of score differences, float64[n, n], by the supremum over all pairs.
+
+    It is infinite where one state bans a token that the other allows.
+    """
     states = all_states(model.n_tokens, n_sites)
     out = np.zeros((n_sites, n_sites))
     for i in range(n_sites):
-        scores = model.scores(states, np.full(len(states), i)).double().cpu().numpy()
+        scores = ask(model, states, np.full(len(states), i)).double().cpu().numpy()
         for j in set(range(n_sites)) - {i}:
-            out[i, j] = np.ptp(_pairs(scores, model.n_tokens, j), axis=1).max()
+            if model.n_tokens == 1:
+                continue
+            with np.errstate(invalid="ignore"):
+                difference = _pairs(scores, model.n_tokens, j)  # nan where both states ban the token
+            out[i, j] = (np.nanmax(difference, axis=1) - np.nanmin(difference, axis=1)).max()
     return out
 
 
@@ -223,10 +261,10 @@ def margin(model: ConditionalModel, basin: ArrayLike) -> float:
     basin : array_like, int[K, n]
         The states of the set.
     """
-    basin = np.asarray(basin)
+    basin = check_contexts(basin, model.n_tokens)
     members, gamma = {tuple(x) for x in basin.tolist()}, np.inf
     for i in range(basin.shape[1]):
-        scores = model.scores(basin, np.full(len(basin), i)).double().cpu().numpy()
+        scores = ask(model, basin, np.full(len(basin), i)).double().cpu().numpy()
         for x, row in zip(basin, scores, strict=True):
             inside = [tuple(np.concatenate([x[:i], [v], x[i + 1 :]]).tolist()) in members for v in range(len(row))]
             if not all(inside):
@@ -238,17 +276,30 @@ def margin(model: ConditionalModel, basin: ArrayLike) -> float:
 
 
 def pseudo_likelihood(model: ConditionalModel, n_sites: int, temperature: float = 1.0) -> np.ndarray:
-    r"""The law with weights :math:`\prod_i \pi_i(x_i \mid x_{-i})`, float64[V**n], normalised over the small system."""
-    states = all_states(model.n_tokens, n_sites)
-    logs = np.zeros(len(states))
-    for i, law in enumerate(conditional_laws(model, n_sites, temperature)):
-        logs += np.log(np.maximum(law[np.arange(len(states)), states[:, i]], 1e-300))
+    r"""The law with weights :math:`\prod_i \pi_i(x_i \mid x_{-i})`, float64[V**n], normalised over the small system.
+
+    ValueError if every state holds a token that is banned there.
+    """
+    states, temperature = all_states(model.n_tokens, n_sites), float(check_temperature(temperature))
+    logs, rows = np.zeros(len(states)), np.arange(len(states))
+    for i in range(states.shape[1]):  # logarithms, as at a low temperature no state may have a weight in float64
+        law = (ask(model, states, np.full(len(states), i)).double() / temperature).log_softmax(1).cpu().numpy()
+        logs += law[rows, states[:, i]]
+    if logs.max() == -np.inf:
+        raise ValueError("there is no pseudo-likelihood: every state holds a token that is banned there")
     weights = np.exp(logs - logs.max())
     return weights / weights.sum()
 
 
 def compare_laws(p: np.ndarray, q: np.ndarray) -> dict[str, float]:
-    """Total variation, both Kullback–Leibler divergences (nats) and Spearman's rank correlation of two laws."""
+    """Total variation, both Kullback–Leibler divergences (nats) and Spearman's rank correlation of two laws.
+
+    ValueError unless they are probabilities of the same states.
+    """
+    p, q = np.asarray(p, float), np.asarray(q, float)
+    if p.shape != q.shape or not all((law >= 0).all() and np.isclose(law.sum(), 1, atol=1e-6) for law in (p, q)):
+        raise ValueError(f"need two laws of the same states that sum to one, got {p.shape} and {q.shape}, sums "
+                         f"{p.sum():g} and {q.sum():g}")  # fmt: skip
     with np.errstate(divide="ignore", invalid="ignore"):
         divergence = lambda a, b: float(np.where(a > 0, a * np.log(a / b), 0.0).sum())  # noqa: E731
         return {
@@ -279,8 +330,15 @@ def solve_system(model: ConditionalModel, n_sites: int, temperatures: ArrayLike)
         with the state as basin that is left least often and has at most half the mass, nan where that state has no
         margin; ``relaxation_time``, one over the spectral gap; ``circulation`` (`reversibility_defect`); the
         `compare_laws` of the stationary law (p) and the normalised pseudo-likelihood (q).
+
+    Raises
+    ------
+    ValueError
+        For a model of one token, of which no state is left.
     """
-    return pd.DataFrame([_solve(model, n_sites, float(t)) for t in np.asarray(temperatures)])
+    if model.n_tokens < 2:
+        raise ValueError("a system needs two tokens, got a model of one")
+    return pd.DataFrame([_solve(model, n_sites, float(t)) for t in check_temperatures(temperatures)])
 
 
 def _solve(model, n_sites, temperature):

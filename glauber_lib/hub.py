@@ -31,9 +31,12 @@ PATIENCE = 5.0  # seconds for all that is asked about one model
 # What is never downloaded: pickles, and weights for other libraries.
 UNWANTED = ["*.bin", "*.ckpt", "*.h5", "*.joblib", "*.msgpack", "*.onnx", "*.ot", "*.pickle", "*.pkl", "*.pt", "*.pth"]
 UNWANTED += ["onnx/*", "openvino/*"]
+# What is downloaded of a network and its tokenizer: weights, settings and vocabularies.
+CHECKPOINT = ["model.safetensors", "model-*-of-*.safetensors", "*.json", "*.txt", "*.model"]
 
 # What a tokenizer is made of: any one of these (vocab.json comes with merges.txt).
 TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "spm.model")
+TOKENIZERS += ("sentencepiece.bpe.model",)
 
 
 @dataclass(frozen=True)
@@ -97,38 +100,85 @@ def locate(name: str | Path, revision: str | None = None) -> Location:
         return failed_location(error, str(name), revision, missing)
 
 
-def place_to_load(name: str | Path, refusal: str, revision: str | None = None) -> tuple[str, dict[str, Any]]:
-    """What Hugging Face's loaders take for a model: its folder or name, and options.
+def fetch_folder(
+    name: str | Path,
+    refusal: str,
+    revision: str | None = None,
+    *,
+    files: list[str] | None = None,
+    loader: str = "AutoModel",
+) -> Path:
+    """The folder of a model, downloaded if need be, without anything pickled.
 
-    A cached model is loaded without asking the network. A folder has no revision.
+    Hugging Face's loaders are given this folder and never a name: with a folder they ask the network nothing, with
+    the name of a cached model they do. A folder has no revision.
+
+    Parameters
+    ----------
+    name : str or Path
+    refusal : str
+        What the error says first.
+    revision : str, optional
+        Branch, tag or commit of a hub model.
+    files : list of str, optional
+        Patterns of the files that are downloaded, of a model that lies in the folder itself. By default all are, and
+        every folder below may hold a part of the model.
+    loader : str
+        Class of transformers that loads the model, for the advice on a pickle.
 
     Raises
     ------
     ValueError
-        If it cannot be had: `refusal` and, in the same line, why.
+        If it cannot be had (`locate` says why, in the same line), or a part of it has weights as a pickle alone.
     """
     place = locate(name, revision)
     if not place.found:
         raise ValueError(f"{refusal}; {place.detail}")
     if place.state == "directory":
-        return str(mirrored(name)), {}
-    return str(name), {"revision": revision, "local_files_only": place.state == "cached"}
-
-
-def fetch_folder(name: str | Path, refusal: str, revision: str | None = None) -> Path:
-    """The folder of a model as a whole, downloaded if need be, without anything pickled.
-
-    Raises
-    ------
-    ValueError
-        As `place_to_load`, and if a part of it has weights as a pickle alone.
-    """
-    source, options = place_to_load(name, refusal, revision)
-    folder = source if Path(source).is_dir() else snapshot_download(source, ignore_patterns=UNWANTED, **options)
-    for pickled in Path(folder).rglob("pytorch_model*.bin"):
+        folder = Path(mirrored(name))
+    elif place.state == "cached" and (config := cached_config(name, revision)):
+        folder = config.parent
+    else:
+        try:
+            fetched = snapshot_download(
+                str(name), revision=revision, allow_patterns=files, ignore_patterns=UNWANTED,
+                endpoint=constants.ENDPOINT, cache_dir=constants.HF_HUB_CACHE,
+            )  # fmt: skip
+            folder = Path(fetched)
+        except Exception as error:  # as in `locate`
+            raise ValueError(f"{refusal}; the download failed ({first_line(error)})") from error
+    for pickled in sorted((folder.rglob if files is None else folder.glob)("pytorch_model*.bin")):
         if not any(pickled.parent.glob("*.safetensors")):
-            raise ValueError(f"{refusal} that loads: {pickled.relative_to(folder)} is a pickle, without safetensors")
-    return Path(folder)
+            raise ValueError(f"{refusal} that loads: {_pickle_advice(folder, pickled, loader)}")
+    return folder
+
+
+def _pickle_advice(folder, pickled, loader):
+    """That a file is a pickle, and the two lines that convert it."""
+    config = pickled.with_name("config.json")
+    if config.exists() and "model_type" in json.loads(config.read_text(encoding="utf-8")):
+        load = f"{loader}.from_pretrained({str(pickled.parent)!r}, use_safetensors=False)"
+        lines = f"from transformers import {loader}; {load}.save_pretrained({str(pickled.parent)!r})"
+    else:
+        target = str(pickled.with_name("model.safetensors"))
+        lines = "import torch, safetensors.torch; "
+        lines += f"safetensors.torch.save_file(torch.load({str(pickled)!r}, weights_only=True), {target!r})"
+    return (
+        f"{pickled.relative_to(folder)} is a pickle, without safetensors, and opening a pickle can run code; if you "
+        f"trust it, convert it: {lines}"
+    )
+
+
+def own_code(folder: Path, *, below: bool = False) -> list[str]:
+    """Classes that a model's settings take from code that came with it or from another repository (``auto_map``).
+
+    The settings in the folder itself are read, or those in all folders `below` as well.
+    """
+    find = folder.rglob if below else folder.glob
+    paths = [*find("config.json"), *find("tokenizer_config.json")]
+    maps = [json.loads(path.read_text(encoding="utf-8")).get("auto_map") or {} for path in sorted(paths)]
+    named = [c for found in maps for value in found.values() for c in (value if isinstance(value, list) else [value])]
+    return list(dict.fromkeys(c for c in named if c))
 
 
 def locate_passages(source: str, revision: str | None = None) -> Location:
@@ -162,7 +212,7 @@ def missing_files(name: str, revision: str | None = None) -> list[str]:
 
     wanted, index = ["config.json"], cached("model.safetensors.index.json")
     if index and not cached("model.safetensors"):
-        wanted += sorted(set(json.loads(Path(index).read_text())["weight_map"].values()))
+        wanted += sorted(set(json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"].values()))
     else:
         wanted.append("model.safetensors")
     missing = [file for file in wanted if not cached(file)]
@@ -176,8 +226,14 @@ def cached_commit(name: str | Path, revision: str | None = None) -> str | None:
     """
     if Path(mirrored(name)).is_dir():
         return None
-    config = try_to_load_from_cache(str(name), "config.json", cache_dir=constants.HF_HUB_CACHE, revision=revision)
-    return Path(config).parent.name if isinstance(config, str) else None
+    config = cached_config(name, revision)
+    return config.parent.name if config else None
+
+
+def cached_config(name: str | Path, revision: str | None = None) -> Path | None:
+    """The file ``config.json`` of a hub model in the cache, or None."""
+    path = try_to_load_from_cache(str(name), "config.json", cache_dir=constants.HF_HUB_CACHE, revision=revision)
+    return Path(path) if isinstance(path, str) else None
 
 
 def ask_hub(name: str, revision: str | None = None) -> Location:
@@ -190,7 +246,8 @@ def ask_hub(name: str, revision: str | None = None) -> Location:
     weights = [file for file in sizes if fnmatch(file, "model-*-of-*.safetensors")]
     weights = ["model.safetensors"] if "model.safetensors" in sizes else weights
     if not weights:
-        return Location("not found", 0, f"{constants.ENDPOINT} has it without safetensors weights")
+        pickled = " but has a pickle of them, which is never opened" if "pytorch_model.bin" in sizes else ""
+        return Location("not found", 0, f"{constants.ENDPOINT} has it without safetensors weights{pickled}")
     small = [file for file in sizes if "/" not in file and file.endswith((".json", ".txt", ".model"))]
     return Location("on the hub", sum(sizes[file] for file in weights + small), f"at {constants.ENDPOINT}")
 
@@ -238,3 +295,9 @@ def failed_location(error: Exception, name: str, revision: str | None, missing: 
 def first_line(error: BaseException) -> str:
     """What an exception says in its first line, or its kind if it says nothing."""
     return next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
+
+
+def one_line(error: BaseException, most: int = 500) -> str:
+    """All that an exception says, in one line of at most `most` characters, or its kind if it says nothing."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= most else f"{text[:most]}…"

@@ -21,7 +21,9 @@ import pandas as pd
 import torch
 from numpy.typing import ArrayLike
 
-from glauber_lib.draws import check_temperature, inverse_cdf, weights
+from glauber_lib.answers import ask, check_scores, name_of
+from glauber_lib.checks import check_contexts, check_count, check_indices, check_seed, check_temperature
+from glauber_lib.draws import inverse_cdf, weights
 from glauber_lib.models import ConditionalModel
 
 
@@ -94,40 +96,61 @@ def sample_rectangles(
     Raises
     ------
     ValueError
-        If the states have one site, or `temperature` is not positive.
+        If the states have one site, or the model one token, if `temperature` is not positive, for `n_rectangles` or
+        `top` below one, if the scores are none that `answers.ask` accepts, or a site has no token but the present one
+        that is not banned.
     """
-    states = np.asarray(states)
-    if states.shape[1] < 2:
-        raise ValueError(f"a rectangle needs two sites, got states of {states.shape[1]}")
-    rng = np.random.default_rng([seed, 1])
+    states, n_rectangles = check_contexts(states, model.n_tokens), check_count(n_rectangles, "n_rectangles", least=1)
+    top = check_count(top, "top", least=1)
+    if states.shape[1] < 2 or model.n_tokens < 2:
+        raise ValueError(
+            f"a rectangle needs two sites and two tokens, got states of {states.shape[1]} and |V| = {model.n_tokens}"
+        )
+    temperature = None if temperature is None else float(check_temperature(temperature))
+    rng = np.random.default_rng([check_seed(seed), 1])
     passage = rng.integers(len(states), size=n_rectangles)
     chosen = states[passage]
     i = rng.integers(states.shape[1], size=n_rectangles)
     j = (i + rng.integers(1, states.shape[1], size=n_rectangles)) % states.shape[1]
-    scores = propose or model.scores
 
     def replacements(sites):
-        predictions, present = scores(chosen, sites), chosen[np.arange(n_rectangles), sites]
+        scores = ask(model, chosen, sites) if propose is None else propose(chosen, sites)
+        predictions, present = check_scores(scores, model, chosen, sites), chosen[np.arange(n_rectangles), sites]
+        others = predictions.to(torch.float64, copy=True)
+        others[torch.arange(n_rectangles), torch.as_tensor(present)] = -torch.inf
+        if len(alone := torch.nonzero(others.amax(1) == -torch.inf)):
+            k = int(alone[0])
+            raise ValueError(
+                f"{name_of(model)} bans every token but the present one at site {sites[k]} of {chosen[k].tolist()}: no "
+                "rectangle can be drawn there"
+            )
         if temperature is None:
-            return _draw_among_best(predictions, present, top, rng)
-        return _draw_by_law(predictions, present, float(check_temperature(temperature)), rng)
+            return _draw_among_best(predictions, present[:, None], top, rng)[:, 0]
+        return _draw_by_law(others, temperature, rng)
 
     return Rectangles(chosen, passage, i, j, replacements(i), replacements(j))
 
 
-def _draw_by_law(predictions, present, temperature, rng):
-    """Tokens int64[K] drawn from the law at `temperature` of scores [K, V], but for the `present` ones."""
-    predictions = predictions.double()
-    predictions[torch.arange(len(present)), torch.as_tensor(present)] = -torch.inf
-    uniform = torch.as_tensor(rng.random(len(present)), device=predictions.device)
-    return inverse_cdf(weights(predictions, temperature), uniform)[0].cpu().numpy()
+def _draw_by_law(others, temperature, rng):
+    """Tokens int64[K] drawn from the law at `temperature` of scores float64[K, V]."""
+    uniform = torch.as_tensor(rng.random(len(others)), device=others.device)
+    return inverse_cdf(weights(others, temperature), uniform)[0].cpu().numpy()
 
 
-def _draw_among_best(predictions, present, top, rng):
-    """Tokens int64[K] drawn uniformly from the `top` best of scores [K, V], but for the `present` ones."""
-    best = predictions.topk(min(top + 1, predictions.shape[1]), dim=1).indices.cpu().numpy()
-    drawn = [rng.choice([v for v in row if v != own][:top]) for row, own in zip(best, present, strict=True)]
-    return np.array(drawn, dtype=np.int64)
+def _draw_among_best(predictions, without, top, rng, count=1):
+    """Different tokens int64[K, count] drawn uniformly from the `top` best of scores [K, V] but `without` [K, W].
+
+    Banned tokens are never drawn; ValueError where too few are left.
+    """
+    width = min(top + without.shape[1], predictions.shape[1])
+    scores, best = (part.cpu().numpy() for part in predictions.topk(width, dim=1))
+    drawn = np.empty((len(best), count), dtype=np.int64)
+    for k, (row, own) in enumerate(zip(best, without, strict=True)):
+        allowed = [v for v in row[scores[k] > -np.inf] if v not in own][:top]
+        if len(allowed) < count:
+            raise ValueError(f"{count} further replacements are wanted at a site, the model allows {len(allowed)}")
+        drawn[k] = rng.choice(allowed) if count == 1 else rng.choice(allowed, count, replace=False)
+    return drawn
 
 
 def measure_rectangles(model: ConditionalModel, rectangles: Rectangles, *, temperature: float = 1.0) -> pd.DataFrame:
@@ -145,19 +168,31 @@ def measure_rectangles(model: ConditionalModel, rectangles: Rectangles, *, tempe
         One row per rectangle: ``passage, i, j, distance, a, b, c, d``; ``I_ij, I_ji`` (nats); ``delta`` =
         :math:`|I_{ij} - I_{ji}|`; ``relative`` = :math:`\Delta/(|I_{ij}| + |I_{ji}|)`; ``influence``, the mean of
         TV(π_i(·|c), π_i(·|d)) and TV(π_j(·|a), π_j(·|b)).
+
+    Raises
+    ------
+    ValueError
+        For rectangles of tokens that the model lacks, of sites that the states lack, or of one site, for scores that
+        `answers.ask` refuses, or a rectangle with a token that the model bans.
     """
     temperature = float(check_temperature(temperature))
+    _check_rectangles(rectangles, model.n_tokens)
     rows = np.arange(len(rectangles))
     a, c = rectangles.states[rows, rectangles.i], rectangles.states[rows, rectangles.j]
 
     def law(states, sites):
-        scores = model.scores(states, sites)
-        return (scores.double() / temperature).log_softmax(1).cpu().numpy()  # (K, V)
+        return (ask(model, states, sites).double() / temperature).log_softmax(1).cpu().numpy()  # (K, V)
 
     def read(sites, old, new, **other):
         """The log cross-ratio read from `sites`, and the total variation that the other site's replacement causes."""
         here, there = law(rectangles.states, sites), law(rectangles.corner(**other), sites)
-        cross_ratio = (there[rows, new] - there[rows, old]) - (here[rows, new] - here[rows, old])
+        corners = np.stack([there[rows, new], there[rows, old], here[rows, new], here[rows, old]])
+        if len(banned := np.flatnonzero(~np.isfinite(corners).all(0))):
+            raise ValueError(
+                f"rectangle {banned[0]}: {name_of(model)} bans one of its tokens at site {sites[banned[0]]}, so that "
+                "it has no log cross-ratio: leave it out"
+            )
+        cross_ratio = (corners[0] - corners[1]) - (corners[2] - corners[3])
         return cross_ratio, 0.5 * np.abs(np.exp(here) - np.exp(there)).sum(1)
 
     from_i, tv_i = read(rectangles.i, a, rectangles.b, d=True)
@@ -170,16 +205,76 @@ def measure_rectangles(model: ConditionalModel, rectangles: Rectangles, *, tempe
             "distance": np.abs(rectangles.i - rectangles.j),
             "a": a, "b": rectangles.b, "c": c, "d": rectangles.d,
             "I_ij": from_i, "I_ji": from_j, "delta": delta,
-            "relative": np.divide(delta, size, out=np.zeros_like(delta), where=size > 0),
+            "relative": np.divide(delta, size, out=np.zeros_like(delta), where=size != 0),
             "influence": (tv_i + tv_j) / 2,
         }
     )  # fmt: skip
 
 
+def _check_rectangles(rectangles, n_tokens):
+    """Refuse rectangles that a model cannot be asked about."""
+    size, n = check_contexts(rectangles.states, n_tokens).shape
+    sites = [check_indices(getattr(rectangles, name), n, f"sites {name}") for name in "ij"]
+    tokens = [check_indices(getattr(rectangles, name), n_tokens, f"tokens {name}") for name in "bd"]
+    if any(values.shape != (size,) for values in sites + tokens) or (sites[0] == sites[1]).any():
+        raise ValueError(f"each of {size} rectangles needs two different sites i, j and a token b, d at each")
+
+
+def independent_influence(
+    model: ConditionalModel, rectangles: Rectangles, *, seed: int = 0, top: int = 50
+) -> np.ndarray:
+    r"""Influence of the two sites on each other, by conditionals that no rectangle is measured with.
+
+    .. math:: \tfrac12 [\mathrm{TV}(\pi_i(\cdot \mid d'), \pi_i(\cdot \mid d''))
+                      + \mathrm{TV}(\pi_j(\cdot \mid b'), \pi_j(\cdot \mid b''))]
+
+    Δ is made of :math:`\pi_i(\cdot \mid c), \pi_i(\cdot \mid d), \pi_j(\cdot \mid a), \pi_j(\cdot \mid b)`. What is
+    peculiar to one of these four raises Δ and the total variation between them alike. It does not enter here.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+        With four tokens or more.
+    rectangles : Rectangles
+    seed : int
+    top : int
+        b' and b'' come uniformly from the model's `top` best predictions at site i other than a and b; d' and d'' from
+        those at site j other than c and d.
+
+    Returns
+    -------
+    ndarray, float64[K]
+
+    Raises
+    ------
+    ValueError
+        If the model has fewer than four tokens, or fewer that it does not ban; for `top` below two.
+    """
+    if model.n_tokens < 4:
+        raise ValueError(f"two further replacements at each site need four tokens, the model has {model.n_tokens}")
+    _check_rectangles(rectangles, model.n_tokens)
+    top, rows = check_count(top, "top", least=2), np.arange(len(rectangles))
+    rng = np.random.default_rng([check_seed(seed), 4])
+
+    def half(site, other, taken):
+        """Total variation of the conditional at `site` between two further replacements at `other`."""
+        predictions = ask(model, rectangles.states, other)
+        present = rectangles.states[rows, other]
+        further = _draw_among_best(predictions, np.stack([present, taken], axis=1), top, rng, count=2)  # (K, 2)
+        laws = []
+        for token in further.T:
+            states = rectangles.states.copy()
+            states[rows, other] = token
+            laws.append(ask(model, states, site).double().softmax(1).cpu().numpy())
+        return 0.5 * np.abs(laws[0] - laws[1]).sum(1)
+
+    return (half(rectangles.i, rectangles.j, rectangles.d) + half(rectangles.j, rectangles.i, rectangles.b)) / 2
+
+
 def noise_floor(model: Any, rectangles: Rectangles) -> float:
     """Largest change of Δ (nats) when a language model evaluates `rectangles` in float64 instead of float32."""
     single, double = (measure_rectangles(m, rectangles).delta for m in (model, model.double()))
-    return float((single - double).abs().max())
+    return float((single - double).abs().max(skipna=False))
 
 
 def measure_joint(model: Any, rectangles: Rectangles) -> pd.DataFrame:
@@ -198,11 +293,20 @@ def measure_joint(model: Any, rectangles: Rectangles) -> pd.DataFrame:
     -------
     DataFrame
         ``passage, i, j, distance, delta``.
+
+    Raises
+    ------
+    ValueError
+        If a log-probability is not finite.
     """
     corners = {(b, d): rectangles.corner(b=b, d=d) for b in (False, True) for d in (False, True)}
 
     def edge(start, end):
-        values = model.log_prob(np.concatenate([corners[end], corners[start]])).cpu().numpy()
+        states = np.concatenate([corners[end], corners[start]])
+        values = model.log_prob(states).detach().cpu().numpy()
+        if len(wrong := np.flatnonzero(~np.isfinite(values))):
+            k = wrong[0]
+            raise ValueError(f"{name_of(model)} gives log-probability {values[k]} to state {states[k].tolist()}")
         return values[: len(rectangles)] - values[len(rectangles) :]
 
     first = edge((False, False), (True, False)) + edge((True, False), (True, True))
@@ -216,17 +320,28 @@ def measure_joint(model: Any, rectangles: Rectangles) -> pd.DataFrame:
 
 
 def opposite_signs(x: ArrayLike, y: ArrayLike, *, floor: float = 0.0) -> np.ndarray:
-    """Whether two readings have opposite signs and both exceed the noise `floor`, bool[K]."""
+    """Whether two readings have opposite signs and both exceed the noise `floor`, bool[K].
+
+    Raises
+    ------
+    ValueError
+        If a reading or the floor is nan.
+    """
     x, y = np.asarray(x), np.asarray(y)
+    if np.isnan(x).any() or np.isnan(y).any() or np.isnan(floor):
+        raise ValueError(f"readings must be numbers, got nan in {(np.isnan(x) | np.isnan(y)).sum()}, floor {floor}")
     return (x * y < 0) & (np.minimum(np.abs(x), np.abs(y)) > floor)
 
 
 def mean_without_largest(values: ArrayLike, share: float = 0.05) -> float:
     """The mean of all but the largest `share` of the values, over the mean of all: one if they are equal.
 
-    For an exponential law and a share of 0.05 it is 0.842.
+    For an exponential law and a share of 0.05 it is 0.842. It is nan if a value is, if there is none, or if the mean of
+    all is zero.
     """
-    values = np.asarray(values)
+    values = np.asarray(values, dtype=float)
+    if not values.size or np.isnan(values).any() or not np.mean(values):
+        return float("nan")
     return float(np.mean(values[values <= np.quantile(values, 1 - share)]) / np.mean(values))
 
 

@@ -9,8 +9,19 @@ import torch
 from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
+from glauber_lib.answers import ask
 from glauber_lib.checkpoints import Checkpoint, Stored
-from glauber_lib.draws import check_temperature, chunks
+from glauber_lib.checks import (
+    check_contexts,
+    check_count,
+    check_indices,
+    check_replacements,
+    check_seed,
+    check_temperature,
+    check_temperatures,
+)
+from glauber_lib.checksums import model_checksum, refuse_other_model
+from glauber_lib.draws import chunks
 from glauber_lib.models import ConditionalModel
 
 # Measured over given replacements ------------------------------------------------------------------------------------
@@ -78,7 +89,8 @@ def replacement_tokens(
     -------
     ndarray, int64[C, n, R]
     """
-    contexts, rng = np.asarray(contexts), np.random.default_rng([seed, 3])
+    contexts, rng = check_contexts(contexts, model.n_tokens), np.random.default_rng([check_seed(seed), 3])
+    n_replacements = check_replacements(n_replacements, "n_replacements", model.n_tokens)
     at_sites = [_replacements(model, contexts, i, n_replacements, rng) for i in range(contexts.shape[1])]
     return np.stack(at_sites, axis=1)
 
@@ -86,7 +98,7 @@ def replacement_tokens(
 def _replacements(model, contexts, site, n_replacements, rng):
     """Tokens int64[C, R] for one site: half the best predictions, half random, never the present one."""
     own = contexts[:, site]
-    scores = model.scores(contexts, np.full(len(contexts), site)).clone()
+    scores = ask(model, contexts, np.full(len(contexts), site)).clone()
     scores[torch.arange(len(own)), torch.as_tensor(own)] = -torch.inf
     best = scores.topk(n_replacements // 2, dim=1).indices.cpu().numpy()
     random = rng.integers(model.n_tokens - 1, size=(len(contexts), n_replacements - n_replacements // 2))
@@ -103,6 +115,8 @@ class _Measured(Stored):
     delta: np.ndarray  # (C, j, R, i): oscillation of the score difference
     tv: np.ndarray  # (C, j, K, R, i): total variation
     n_steps: int
+    model: str
+    model_checksum: str
 
 
 def measure_influence(
@@ -125,7 +139,7 @@ def measure_influence(
     temperatures : array_like, float[K]
     checkpoint : str or Path, optional
         A file for what is measured, written every five minutes and at the end, also by Ctrl-C: the same call goes on
-        from there. Give the same model again; it is not compared.
+        from there.
     progress : str, optional
         Title of a progress bar.
 
@@ -137,16 +151,22 @@ def measure_influence(
     Raises
     ------
     ValueError
-        For a temperature that is not positive and finite, or a checkpoint of another run.
+        For a temperature that is not positive and finite, contexts or replacements that are no tokens of the model or
+        do not fit each other, or a checkpoint of another run or model.
     """
-    contexts, replacements = np.asarray(contexts), np.asarray(replacements)
-    temperatures = check_temperature(temperatures, np.shape(temperatures))
+    contexts = check_contexts(contexts, model.n_tokens)
+    replacements = check_indices(replacements, model.n_tokens, "replacements")
+    temperatures = check_temperatures(temperatures)
+    if replacements.ndim != 3 or replacements.shape[:2] != contexts.shape or not replacements.size:
+        raise ValueError(f"replacements must have shape {(*contexts.shape, 'R')}, got {replacements.shape}")
     (n_contexts, n), n_new = contexts.shape, replacements.shape[2]
     # one place each for all numbers: many small arrays that outlive the large tensors between them keep the memory of
     # those from being used again
     delta, tv = np.zeros((n_contexts, n, n_new, n)), np.zeros((n_contexts, n, len(temperatures), n_new, n))
-    measured, file = _Measured(contexts, replacements, temperatures, delta, tv, 0), Checkpoint(checkpoint)
-    measured = file.resume(measured, n_contexts * n, ("contexts", "replacements", "temperatures"))
+    name, file = getattr(model, "name", ""), Checkpoint(checkpoint)
+    begun = _Measured(contexts, replacements, temperatures, delta, tv, 0, name, model_checksum(model))
+    measured = file.resume(begun, n_contexts * n, ("contexts", "replacements", "temperatures"))
+    refuse_other_model(measured, begun, f"checkpoint {str(checkpoint)!r}")
     _measure_rest(model, measured, file, progress)
     return _summary(measured)
 
@@ -177,13 +197,23 @@ def _measure_pair(model, measured, context, j):
     changed[1:, j] = replacements
     at_once = max(1, 2**24 // (model.n_tokens * (n_new + 1)))  # sites of (R + 1, V) float64 at a time
     for others in chunks(np.delete(np.arange(n), j), at_once):
-        scores = model.scores(np.repeat(changed, len(others), axis=0), np.tile(others, n_new + 1))
+        scores = ask(model, np.repeat(changed, len(others), axis=0), np.tile(others, n_new + 1))
         scores = scores.view(n_new + 1, len(others), -1).double()
-        difference = scores[1:] - scores[:1]  # (R, sites, V)
-        measured.delta[context, j][:, others] = (difference.amax(2) - difference.amin(2)).cpu().numpy()
+        measured.delta[context, j][:, others] = _oscillation(scores[1:] - scores[:1]).cpu().numpy()
         for k, temperature in enumerate(measured.temperatures):
             law = torch.softmax(scores / temperature, dim=-1)
             measured.tv[context, j, k][:, others] = 0.5 * (law[1:] - law[:1]).abs().sum(2).cpu().numpy()
+
+
+def _oscillation(difference):
+    """Largest less smallest difference of two rows of scores, of [..., V]; a token that both ban does not count."""
+    spread = difference.amax(-1) - difference.amin(-1)
+    if spread.isnan().any():
+        banned = difference.isnan()
+        spread = difference.masked_fill(banned, -torch.inf).amax(-1) - difference.masked_fill(banned, torch.inf).amin(
+            -1
+        )
+    return spread
 
 
 def _summary(measured):
@@ -220,10 +250,14 @@ def column_influence(
     -------
     ndarray, float64[B]
     """
-    size, n = x.shape
+    x, y = check_contexts(x, model.n_tokens), check_contexts(y, model.n_tokens)
+    if x.shape != y.shape:
+        raise ValueError(f"x and y must have one shape, got {x.shape} and {y.shape}")
+    (size, n), temperature = x.shape, float(check_temperature(temperature))
+    site = check_count(site, "site", most=n - 1)
     others = np.delete(np.arange(n), site)
-    scores = model.scores(np.repeat(np.concatenate([x, y]), n - 1, axis=0), np.tile(others, 2 * size))
-    law = torch.softmax(scores.double() / temperature, dim=-1).view(2, size, n - 1, -1)
+    scores = ask(model, np.repeat(np.concatenate([x, y]), n - 1, axis=0), np.tile(others, 2 * size))
+    law = torch.softmax(scores.double() / temperature, dim=-1).view(2, size, n - 1, model.n_tokens)
     return (0.5 * (law[0] - law[1]).abs().sum((1, 2))).cpu().numpy()
 
 
@@ -268,8 +302,18 @@ def search_influence(
         Largest value found up to each round.
     x, y : ndarray, int64[n]
         The pair at which the last one is attained.
+
+    Raises
+    ------
+    ValueError
+        For contexts, a `site`, `rounds`, `candidates` or a temperature that are none.
     """
-    contexts, rng = np.asarray(contexts), np.random.default_rng([seed, site])
+    contexts, rounds = check_contexts(contexts, model.n_tokens), check_count(rounds, "rounds", least=1)
+    site, n = check_count(site, "site", most=contexts.shape[1] - 1), contexts.shape[1]
+    candidates, rng = (
+        check_replacements(candidates, "candidates", model.n_tokens),
+        np.random.default_rng([check_seed(seed), site]),
+    )
     temperature, stalled_for = float(check_temperature(temperature)), 0
     best, here, values = (-np.inf,), None, []  # pairs as (value, x, y): the largest found, and where the climb is
     for _ in tqdm(range(rounds), desc=progress, disable=progress is None, leave=False):
@@ -278,7 +322,7 @@ def search_influence(
             at, tokens = site, _replacements(model, x, site, 2, rng)[np.arange(candidates), np.arange(candidates) % 2]
             y = x.copy()
         else:
-            at = int(rng.integers(contexts.shape[1]))
+            at = int(rng.integers(n))
             tokens = _replacements(model, here[2][None], at, candidates, rng)[0]
             x, y = (np.tile(state, (candidates, 1)) for state in here[1:])
         y[:, at] = tokens
@@ -293,7 +337,7 @@ def search_influence(
             stalled_for += 1
         best = max(best, found, key=lambda pair: pair[0])
         values.append(best[0])
-        if stalled_for == 2 * contexts.shape[1]:
+        if stalled_for == 2 * n:
             here, stalled_for = None, 0
     return np.array(values), *best[1:]
 
@@ -314,7 +358,15 @@ def contraction_norms(matrix: np.ndarray) -> dict[str, float]:
     dict
         ``alpha`` = :math:`\max_j \sum_i c_{ij}` (the paper's), ``row sum`` = :math:`\max_i \sum_j c_{ij}` (Dobrushin),
         ``spectral norm`` and ``spectral radius`` (Hayes).
+
+    Raises
+    ------
+    ValueError
+        Unless `matrix` is a square of finite numbers.
     """
+    matrix = np.asarray(matrix, float)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size or not np.isfinite(matrix).all():
+        raise ValueError(f"influence must be a square matrix of finite numbers, got shape {matrix.shape}")
     return {
         "alpha": float(matrix.sum(0).max()),
         "row sum": float(matrix.sum(1).max()),
@@ -326,15 +378,20 @@ def contraction_norms(matrix: np.ndarray) -> dict[str, float]:
 def threshold(temperatures: ArrayLike, values: ArrayLike) -> float:
     """Temperature above which `values` float[K] stay below one, by interpolation in log temperature.
 
-    It is nan where it lies outside the `temperatures` float[K], which may come in any order.
+    It is nan where it lies outside the `temperatures` float[K], which may come in any order, or if a value is nan. From
+    an infinite value on it is the next temperature. ValueError for temperatures that are none, or not one for each.
     """
+    temperatures, values = check_temperatures(temperatures), np.asarray(values, float)
+    if values.shape != temperatures.shape:
+        raise ValueError(f"need one value for each of {len(temperatures)} temperatures, got shape {values.shape}")
     order = np.argsort(temperatures)
-    t, v = np.log(np.asarray(temperatures, float)[order]), np.asarray(values, float)[order]
+    t, v = np.log(temperatures[order]), values[order]
     above = np.flatnonzero(v >= 1)
-    if len(above) == 0 or above[-1] == len(v) - 1:
+    if np.isnan(v).any() or len(above) == 0 or above[-1] == len(v) - 1:
         return float("nan")
     k = above[-1]
-    return float(np.exp(t[k] + (t[k + 1] - t[k]) * (v[k] - 1) / (v[k] - v[k + 1])))
+    share = (v[k] - 1) / (v[k] - v[k + 1]) if np.isfinite(v[k]) else 1.0
+    return float(np.exp(t[k] + (t[k + 1] - t[k]) * share))
 
 
 def sufficient_temperature(oscillation: np.ndarray) -> float:
@@ -361,5 +418,19 @@ def contraction_bound(alpha: float, n: int, epsilon: float = 0.25) -> float:
         Sites.
     epsilon : float
         Distance in total variation at which the chain counts as mixed.
+
+    Raises
+    ------
+    ValueError
+        If `alpha` is nan or negative, `n` below one, or `epsilon` not above zero.
     """
+    check_contraction(alpha, n, epsilon)
     return float(np.ceil(n / (1 - alpha) * np.log(n / epsilon))) if alpha < 1 else np.inf
+
+
+def check_contraction(alpha: float, n: int, distance: float) -> None:
+    """Refuse what bounds no chain: ValueError unless alpha >= 0, n >= 1 and 0 < distance <= 1."""
+    if not (alpha >= 0 and n >= 1 and 0 < distance <= 1):  # nan is none of these
+        raise ValueError(
+            f"alpha must be a number >= 0, n >= 1 and the distance in (0, 1], got {alpha}, {n} and {distance:g}"
+        )

@@ -5,12 +5,12 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from sentence_transformers import SentenceTransformer
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -18,11 +18,19 @@ from sklearn.pipeline import make_pipeline
 from transformers import AutoModelForSequenceClassification, pipeline
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 
-from glauber_lib.checksums import configuration_checksum, describe_tokenizer, weights_checksum
+from glauber_lib.checksums import (
+    WeightsDigest,
+    check_weights,
+    configuration_checksum,
+    describe_computation,
+    describe_tokenizer,
+)
 from glauber_lib.embedded import package_folder
-from glauber_lib.hub import fetch_folder, first_line, mirrored
-from glauber_lib.language import load_checkpoint
+from glauber_lib.hub import fetch_folder, mirrored, one_line, own_code
+from glauber_lib.loading import load_checkpoint, missing_weights, quietly
+from glauber_lib.networks import n_positions
 from glauber_lib.readings import TextScorer
+from glauber_lib.vocabularies import check_reading, ordinary_words
 
 # What the zero-shot scorer compares a text with, one or more descriptions per label.
 TOPICS = {
@@ -38,11 +46,14 @@ TOPICS = {
 }
 
 
+HYPOTHESIS = "This example is {}."  # what an entailment model judges of a text and a label; transformers' own words
+
+
 # Embeddings ----------------------------------------------------------------------------------------------------------
 
 
 class Embedder:
-    """Unit sentence embeddings by a sentence-transformers model.
+    """Unit sentence embeddings by a sentence-transformers model, computed in float32 however it was saved.
 
     Parameters
     ----------
@@ -70,42 +81,76 @@ class Embedder:
         if remote_code is not None and not local and not re.fullmatch("[0-9a-f]{40}", revision or ""):
             raise ValueError(f"embedder {name!r} runs code of its own: pin it to a commit, got {revision!r}")
         refusal = f"no embedder {name!r}: neither 'minilm' nor a directory"
-        self.folder = Path(fetch_folder(package_folder() if name == "minilm" else name, refusal, revision))
+        self.folder = fetch_folder(package_folder() if name == "minilm" else name, refusal, revision)
+        code = own_code(self.folder, below=True)
+        if remote_code is None and code:
+            raise ValueError(f"embedder {name!r} does not load: it contains custom code which must be executed, and is "
+                             f"not without `remote_code`: {code}")  # fmt: skip
         if remote_code is not None:
-            if other := _code_elsewhere(self.folder):
+            if other := [c for c in code if "--" in c]:
                 raise ValueError(f"embedder {name!r} runs code of another repository, which nothing pins: {other}")
             origin = "from a folder" if local else f"of commit {revision}"
             warnings.warn(f"embedder {name!r} runs code that came with it, {origin}", stacklevel=2)
         try:
-            self.model = SentenceTransformer(
-                str(self.folder), trust_remote_code=remote_code is not None, local_files_only=True,
-                model_kwargs={"use_safetensors": True, **(remote_code or {})},
-            )  # fmt: skip
+            with quietly():
+                self.model = SentenceTransformer(
+                    str(self.folder), trust_remote_code=remote_code is not None, local_files_only=True,
+                    model_kwargs={"use_safetensors": True, "dtype": torch.float32, **(remote_code or {})},
+                ).float()  # fmt: skip
         except Exception as error:  # code of its own may raise anything
-            raise ValueError(f"embedder {name!r} does not load: {first_line(error)}") from error
+            raise ValueError(f"embedder {name!r} does not load: {one_line(error)}") from error
+        if remote_code is None:
+            self._check_parts(refusal)
+        self._checksum = WeightsDigest(self.model)
+        self._configuration = configuration_checksum(self.folder)  # of what was loaded, whatever comes there later
 
-    @cached_property
+    def _check_parts(self, refusal):
+        """Refuse a network that lacks weights or has a tokenizer of another one; sentence-transformers says neither."""
+        listed = self.folder / "modules.json"
+        parts = json.loads(listed.read_text(encoding="utf-8")) if listed.exists() else [{"path": ""}] * len(self.model)
+        paths = [part["path"] for part in parts]
+        for part, path in zip(self.model, paths, strict=True):
+            if (network := getattr(part, "auto_model", None)) is None:
+                continue
+            missing = missing_weights(type(network), self.folder / path)
+            if lost := [key for key in missing if not key.startswith("pooler.")]:
+                raise ValueError(f"embedder {self.name!r} lacks weights that would be random numbers: {lost}")
+            for key in missing:  # BERT's pooler, which no sentence embedder uses: two loads have one checksum
+                network.get_parameter(key).data.zero_()
+            check_reading(part.tokenizer, self.folder / path, refusal)
+            ordinary_words(part.tokenizer, network.config.vocab_size, str(self.name))
+
+    @property
     def checksum(self) -> str:
         """Hexadecimal digest of all weights."""
-        return weights_checksum(self.model)
+        return self._checksum()
 
     @property
     def cache_key(self) -> list:
-        """What cached results depend on: the weights, and the settings, tokenizer and code in the model's folder."""
-        return ["Embedder", self.checksum, configuration_checksum(self.folder), self.remote_code]
+        """What cached results depend on: weights, settings, tokenizer and code in the model's folder, what computes."""
+        length = getattr(self.model, "max_seq_length", None)  # which may be set after loading
+        return ["Embedder", self.checksum, self._configuration, length, self.remote_code, self.computation]
+
+    @property
+    def computation(self) -> dict[str, str]:
+        """What computes besides the weights (`checksums.describe_computation`)."""
+        return describe_computation(self.model)
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Embeddings float32[len(texts), d] of unit length; each distinct text is computed once."""
+        """Embeddings float32[len(texts), d] of unit length; each distinct text is computed once.
+
+        Computed in float32 also within torch.autocast; ValueError for weights made half precision since loading, and
+        for a text of which the model would read the beginning alone.
+        """
+        check_weights(self.model, f"embedder {str(self.name)!r}")
         distinct = list(dict.fromkeys(texts))
+        prompt = self.model.prompts.get(self.model.default_prompt_name or "") or ""
+        _refuse_cut(distinct, self.model.tokenizer, self.model.max_seq_length, f"embedder {self.name!r}", prompt=prompt)
         index = {text: k for k, text in enumerate(distinct)}
-        vectors = self.model.encode(distinct, batch_size=64, normalize_embeddings=True, show_progress_bar=False)
+        options = {"batch_size": 64, "normalize_embeddings": True, "show_progress_bar": False}
+        with torch.autocast(self.model.device.type, enabled=False):
+            vectors = self.model.encode(distinct, **options)
         return vectors[[index[text] for text in texts]]
-
-
-def _code_elsewhere(folder):
-    """Classes that a model's configuration takes from other repositories ("owner/name--file.Class")."""
-    configurations = [json.loads(path.read_text()) for path in folder.rglob("config.json")]
-    return [c for found in configurations for c in map(str, found.get("auto_map", {}).values()) if "--" in c]
 
 
 # Topics --------------------------------------------------------------------------------------------------------------
@@ -128,12 +173,14 @@ class TopicScorer:
     def __init__(self, embedder: Embedder, scale: float = 20.0, topics: dict[str, list[str]] = TOPICS):
         self.embedder, self.scale, self.topics, self.labels = embedder, scale, topics, list(topics)
         self._label_vectors = np.stack([embedder.embed(descriptions).mean(0) for descriptions in topics.values()])
+        self._key_for_topics = getattr(embedder, "cache_key", None)  # its weights may be written to later
         self._label_vectors /= np.linalg.norm(self._label_vectors, axis=1, keepdims=True)
 
     @property
     def cache_key(self) -> list:
-        """What cached results depend on: the embedder, the scale, and the topics in their order."""
-        return ["TopicScorer", self.embedder.cache_key, self.scale, [list(topic) for topic in self.topics.items()]]
+        """What cached results depend on: the embedder, now and for the topics, the scale, the topics in their order."""
+        topics = [list(topic) for topic in self.topics.items()]
+        return ["TopicScorer", self.embedder.cache_key, self._key_for_topics, self.scale, topics]
 
     def score(self, texts: Sequence[str]) -> np.ndarray:
         """Probabilities float64[len(texts), len(labels)], rows summing to one."""
@@ -160,7 +207,7 @@ class LexicalTopicScorer:
         self._classify = make_pipeline(self._words, self._regression).fit(passages.text, passages.topic)
         self._order = [list(self._classify.classes_).index(label) for label in self.labels]
 
-    @cached_property
+    @property
     def checksum(self) -> str:
         """Hexadecimal digest of the fitted words, their weights in a text, and the coefficients of the labels."""
         names = [self._words.get_feature_names_out().tolist(), self._regression.classes_.tolist()]
@@ -194,22 +241,43 @@ class PipelineTopicScorer:
     Raises
     ------
     ValueError
-        If there is no such model (see `hub.locate`).
+        If there is no such model (see `hub.locate`), or not one label of it means entailment.
     """
 
     def __init__(self, name: str | Path, *, topics: dict[str, list[str]] = TOPICS, revision: str | None = None):
         self.labels = list(topics)
         refusal = f"no scorer {name!r}: neither 'similarity', 'lexical' nor a directory"
         self._classify = _load_pipeline("zero-shot-classification", name, refusal, revision)
+        settings = self._classify.model.config
+        entailing = {k for k, label in settings.id2label.items() if label.lower().startswith("entail")}
+        if entailing != {self._classify.entailment_id}:  # the pipeline takes the last label where it finds none
+            raise ValueError(
+                f"{name!r} is no classifier of entailment: its labels are {settings.id2label}, one beginning with "
+                f"'entail' is wanted, and the same in label2id, which is {settings.label2id}"
+            )
+        self._checksum = WeightsDigest(self._classify.model)
 
-    @cached_property
+    @property
     def cache_key(self) -> list:
         """What cached results depend on: the classifier, and the labels in their order."""
-        return ["PipelineTopicScorer", *_pipeline_key(self._classify), self.labels]
+        return ["PipelineTopicScorer", self._checksum(), *_pipeline_settings(self._classify), self.labels]
+
+    @property
+    def computation(self) -> dict[str, str]:
+        """What computes besides the weights (`checksums.describe_computation`)."""
+        return describe_computation(self._classify.model)
 
     def score(self, texts: Sequence[str]) -> np.ndarray:
-        """Probabilities float64[len(texts), len(labels)], in the order of `labels`."""
-        answers = self._classify(list(texts), candidate_labels=self.labels, batch_size=32)
+        """Probabilities float64[len(texts), len(labels)], in the order of `labels`.
+
+        ValueError for a text of which the classifier would read the beginning alone.
+        """
+        network, tokenizer = self._classify.model, self._classify.tokenizer
+        beside = [HYPOTHESIS.format(label) for label in self.labels]
+        _refuse_cut(texts, tokenizer, _most_tokens(network, tokenizer), "classifier of topics", beside=beside)
+        answers = self._classify(
+            list(texts), candidate_labels=self.labels, batch_size=32, hypothesis_template=HYPOTHESIS
+        )
         return np.array([[dict(zip(a["labels"], a["scores"], strict=True))[k] for k in self.labels] for a in answers])
 
 
@@ -219,11 +287,34 @@ def _load_pipeline(task, name, refusal, revision, **options) -> Any:
     return pipeline(task, model=network, tokenizer=tokenizer, **options)
 
 
-def _pipeline_key(classify):
-    """What the answers of a pipeline depend on: weights, settings, tokenizer, and where texts are cut."""
+def _most_tokens(network, tokenizer):
+    """Most tokens that a classifier reads, special ones included."""
+    return min(tokenizer.model_max_length, n_positions(network))
+
+
+def _refuse_cut(texts, tokenizer, most, reader, *, prompt="", beside=("",)):
+    """Refuse texts that a reader would cut: ValueError with both lengths. `beside` is what may be read with a text."""
+    if most is None or not len(texts):
+        return
+    count = lambda some, **frame: list(map(len, tokenizer(some, truncation=False, verbose=False, **frame)["input_ids"]))  # noqa: E731
+    if any(beside):
+        further = max(count(list(beside), add_special_tokens=False)) + tokenizer.num_special_tokens_to_add(pair=True)
+        lengths = count(list(texts), add_special_tokens=False)
+    else:
+        further, lengths = 0, count([prompt + text for text in texts])
+    if (longest := max(lengths) + further) > most:
+        text = texts[int(np.argmax(lengths))]
+        raise ValueError(
+            f"{reader} reads at most {most} tokens, got a text of {longest}, and would cut it: pass shorter texts, "
+            f"such as states of fewer tokens: {text[:60]!r}…"
+        )
+
+
+def _pipeline_settings(classify):
+    """What the answers of a pipeline depend on beside its weights: settings, tokenizer, and where texts are cut."""
     network, tokenizer = classify.model, classify.tokenizer
-    settings = network.config.to_json_string()
-    return [weights_checksum(network), settings, describe_tokenizer(tokenizer), tokenizer.model_max_length]
+    key = [network.config.to_json_string(), describe_tokenizer(tokenizer), tokenizer.model_max_length]
+    return [*key, describe_computation(network)]
 
 
 def load_topic_scorer(
@@ -274,18 +365,30 @@ class SentimentClassifier:
     def __init__(self, name: str | Path, *, revision: str | None = None):
         refusal = f"no classifier of sentiment {name!r}: neither 'vader' nor a directory"
         self._classify = _load_pipeline("text-classification", name, refusal, revision, top_k=None)
-        labels = {label.upper() for label in self._classify.model.config.id2label.values()}
-        if not labels >= {"POSITIVE", "NEGATIVE"}:
-            raise ValueError(f"{name!r} is no classifier of sentiment: its labels are {sorted(labels)}")
+        self._checksum = WeightsDigest(self._classify.model)
+        labels = sorted(label.upper() for label in self._classify.model.config.id2label.values())
+        if [labels.count(label) for label in ("POSITIVE", "NEGATIVE")] != [1, 1]:
+            raise ValueError(f"{name!r} is no classifier of sentiment: its labels are {labels}, 'POSITIVE' and "
+                             "'NEGATIVE' are wanted, each once")  # fmt: skip
 
-    @cached_property
+    @property
     def cache_key(self) -> list:
         """What cached results depend on: the classifier."""
-        return ["SentimentClassifier", *_pipeline_key(self._classify)]
+        return ["SentimentClassifier", self._checksum(), *_pipeline_settings(self._classify)]
+
+    @property
+    def computation(self) -> dict[str, str]:
+        """What computes besides the weights (`checksums.describe_computation`)."""
+        return describe_computation(self._classify.model)
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """Sentiments in [-1, 1], float64[len(texts)]."""
-        answers = self._classify(list(texts), batch_size=32, truncation=True)
+        """Sentiments in [-1, 1], float64[len(texts)].
+
+        ValueError for a text of which the classifier would read the beginning alone.
+        """
+        network, tokenizer = self._classify.model, self._classify.tokenizer
+        _refuse_cut(texts, tokenizer, _most_tokens(network, tokenizer), "classifier of sentiment")
+        answers = self._classify(list(texts), batch_size=32)
         by_label = [{a["label"].upper(): a["score"] for a in answer} for answer in answers]
         return np.array([found["POSITIVE"] - found["NEGATIVE"] for found in by_label])
 

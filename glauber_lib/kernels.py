@@ -16,16 +16,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from glauber_lib.draws import (
+from glauber_lib.answers import ask
+from glauber_lib.checks import (
     ABSENT,
     check_chains,
+    check_count,
     check_frozen,
+    check_seed,
     check_states,
     check_temperature,
-    inverse_cdf,
-    uniforms,
-    weights,
 )
+from glauber_lib.checksums import model_checksum
+from glauber_lib.draws import inverse_cdf, uniforms, weights
 from glauber_lib.models import ConditionalModel
 from glauber_lib.traces import Trace, moves_before
 
@@ -63,7 +65,7 @@ def glauber(
     """
     u = draw()
     site = free[int(u[0] * len(free))]
-    scores = model.scores(state[None], np.array([site]))  # (1, V)
+    scores = ask(model, state[None], np.array([site]))  # (1, V)
     token, _, _ = inverse_cdf(weights(scores, [temperature]), torch.tensor(u[1:2], device=scores.device))
     after = state.copy()
     after[site] = int(token)
@@ -109,13 +111,13 @@ def run(
     ------
     ValueError
         For a temperature that is not positive and finite, states that are no int[B, n] of tokens of the model, a
-        chain without a free site, or a negative `n_steps`.
+        chain without a free site, chain numbers that are not one per state, a seed or `n_steps` that is no whole number
+        >= 0, or scores that `answers.ask` refuses.
     """
+    n_steps, seed = check_count(n_steps, "n_steps"), check_seed(seed)
     initial = check_states(states, model.n_tokens)
     temperature = check_temperature(temperature, (len(initial),))
-    chains, frozen = check_chains(chains, len(initial), seed), check_frozen(frozen, initial)
-    if n_steps < 0:
-        raise ValueError(f"n_steps must be >= 0, got {n_steps}")
+    chains, frozen = check_chains(chains, len(initial)), check_frozen(frozen, initial)
     counted, moves = Counted(model), []
     for row, state in enumerate(initial):
         state, free = state[state != ABSENT], np.flatnonzero(~frozen[row] & (state != ABSENT))
@@ -128,6 +130,7 @@ def run(
     return Trace(
         initial, step, chain, site, old, new, n_steps, temperature, seed, chains, frozen,
         stopped=np.full(len(initial), -1), model=getattr(model, "name", ""), model_calls=counted.calls,
+        model_checksum=model_checksum(model),
     )  # fmt: skip
 
 
@@ -155,4 +158,4 @@ class Counted:
     def scores(self, states: Any, sites: Any, hidden: Any = None) -> torch.Tensor:
         """See `ConditionalModel.scores`."""
         self.calls += len(states)
-        return self.model.scores(states, sites) if hidden is None else self.model.scores(states, sites, hidden)
+        return ask(self.model, states, sites, hidden)

@@ -12,22 +12,24 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import torch
-import transformers
-from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
-from glauber_lib.checksums import describe_tokenizer, weights_checksum
+from glauber_lib.answers import check_rows
+from glauber_lib.checks import ABSENT, check_count, check_question, check_state, check_states
+from glauber_lib.checksums import WeightsDigest, check_weights, describe_computation, describe_tokenizer
+from glauber_lib.draws import check_precision
 from glauber_lib.embedded import EMBEDDED, load_embedded, package_tokenizer
-from glauber_lib.hub import first_line, place_to_load
+from glauber_lib.loading import load_checkpoint
 from glauber_lib.models import hidden_besides, marginal_scores
 from glauber_lib.networks import HEADS, hidden_at, n_positions
-
-PLACEHOLDERS = ("[unused", "madeupword", "<null_")  # entries that fill up a vocabulary: BERT's, RoBERTa's, ESM's
+from glauber_lib.vocabularies import frame_of, ordinary_words, words_by_id
 
 
 class LanguageModel:
     """What masked and causal language models share: vocabulary, frame, text and batches. See `MaskedLM`."""
 
     max_sites: float  # most content tokens that the network has positions for
+    compiled = False  # whether `torch.compile` made the forward pass
 
     def __init__(
         self,
@@ -39,33 +41,30 @@ class LanguageModel:
         batch_tokens: int = 8_192,
         device: str | torch.device | None = None,
     ):
+        check_weights(network, f"model {name!r}")
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.network: Any = network.eval().to(self.device)
-        self._checksum = None  # the state of the weights, and their digest
+        self._checksum = WeightsDigest(self.network)
         self.tokenizer = tokenizer
         self.name = name
         self.batch_tokens = batch_tokens
-        if vocabulary is None:
-            added = tokenizer.added_tokens_decoder.items()
-            banned = set(tokenizer.all_special_ids) | {k for k, token in added if token.special}
-            words = tokenizer.convert_ids_to_tokens(range(min(len(tokenizer), network.config.vocab_size)))
-            vocabulary = [
-                k for k, word in enumerate(words) if k not in banned and word and not word.startswith(PLACEHOLDERS)
-            ]
-        self.vocabulary = np.asarray(vocabulary, dtype=np.int64)  # token index -> vocabulary id
+        n_rows = network.config.vocab_size
+        words = ordinary_words(tokenizer, n_rows, self._called)
+        self.vocabulary = np.asarray(words, np.int64) if vocabulary is None else _distinct_ids(vocabulary, n_rows)
         self._ids = torch.from_numpy(self.vocabulary).to(self.device)
         self.n_tokens = len(self.vocabulary)
-        self._index = np.full(max(len(tokenizer), network.config.vocab_size), -1)
+        self._index = np.full(max(*words_by_id(tokenizer), n_rows - 1) + 1, -1)
         self._index[self.vocabulary] = np.arange(self.n_tokens)
 
     def tokens(self, text: str, *, n: int | None = None) -> np.ndarray:
-        """Token indices int64[n] of `text`, truncated to its first `n` tokens.
+        """Token indices int64[n] of `text`: of its first `n` tokens, or of all.
 
         Raises
         ------
         ValueError
-            If the text has fewer than `n` tokens, or a token that is not in the vocabulary.
+            If the text has fewer than `n` tokens, or a token that is not in the vocabulary, or `n` is below one.
         """
+        n = None if n is None else check_count(n, "n", least=1)
         ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"][:n]
         if not ids or (n is not None and len(ids) < n):
             raise ValueError(f"text has {len(ids)} tokens, at least {n or 1} are needed: {text!r}")
@@ -75,45 +74,60 @@ class LanguageModel:
             raise ValueError(f"text has tokens outside the model's vocabulary {bad}: {text!r}")
         return indices
 
-    def reads(self, text: str) -> bool:
-        """Whether every token of `text` is in the vocabulary."""
+    def reads(self, text: str, *, n: int = 1) -> bool:
+        """Whether `text` has at least `n` tokens, all of them in the vocabulary."""
         ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        return bool((self._index[ids] >= 0).all())
+        return len(ids) >= n and bool((self._index[ids] >= 0).all())
 
     def states(self, texts: Iterable[str], *, n: int) -> np.ndarray:
-        """States int64[B, n]: the first `n` tokens of each of B texts; ValueError as for `tokens`."""
-        return np.stack([self.tokens(text, n=n) for text in texts])
+        """States int64[B, n]: the first `n` tokens of each of B texts; ValueError as for `tokens`, or if B is 0."""
+        if not (rows := [self.tokens(text, n=n) for text in texts]):
+            raise ValueError("need a text at least, got none")
+        return np.stack(rows)
 
     def words(self, state: npt.ArrayLike) -> list[str]:
-        """The tokens of one state as strings, one per site."""
-        return self.tokenizer.convert_ids_to_tokens(self.vocabulary[np.asarray(state)].tolist())
+        """The tokens of one state as strings, one per site; what fills up a short state is left out."""
+        return self.tokenizer.convert_ids_to_tokens(self._ids_of([check_state(state, fills=True)])[0])
 
     def texts(self, states: npt.ArrayLike) -> list[str]:
-        """States int[B, n] as a list of B strings."""
-        return self.tokenizer.batch_decode(self.vocabulary[np.asarray(states)].tolist())
+        """States int[B, n] as a list of B strings; what fills up short states is left out."""
+        return self.tokenizer.batch_decode(self._ids_of(states))
+
+    def _ids_of(self, states):
+        """Vocabulary ids of each of B states as lists, without what fills it up."""
+        if len(states) == 0:
+            return []
+        rows = check_states(states, self.n_tokens, fills=True)
+        ids = self.vocabulary[rows].tolist()
+        lengths = (rows != ABSENT).sum(1)
+        return ids if (lengths == rows.shape[1]).all() else [own[:n] for own, n in zip(ids, lengths, strict=True)]
 
     def round_trips(self, states: np.ndarray) -> np.ndarray:
         """Whether the text of each of B states is tokenised to the state again, bool[B].
 
         Not every state is the state of a text: two pieces may merge; a WordPiece ## or a piece without its leading
-        space cannot come first. The chain may visit these states, but their text is the text of another state.
+        space cannot come first. The chain may visit these states, but their text is the text of another state. What
+        fills up short states is left out.
         """
-        again = self.tokenizer(self.texts(states), add_special_tokens=False, verbose=False)["input_ids"]
-        return np.array([ids == own for ids, own in zip(again, self.vocabulary[states].tolist(), strict=True)], bool)
+        ids = self._ids_of(states)
+        again = self.tokenizer(self.tokenizer.batch_decode(ids), add_special_tokens=False, verbose=False)["input_ids"]
+        return np.array([one == own for one, own in zip(again, ids, strict=True)], bool)
 
     @property
     def checksum(self) -> str:
         """Hexadecimal digest of all weights; results are cached by it."""
-        now = [(tensor.data_ptr(), tensor._version) for tensor in self.network.state_dict().values()]
-        if self._checksum is None or self._checksum[0] != now:  # weights were written to since
-            self._checksum = now, weights_checksum(self.network)
-        return self._checksum[1]
+        return self._checksum()
+
+    @property
+    def computation(self) -> dict[str, Any]:
+        """What computes besides the weights: type of numbers, attention, device, whether compiled."""
+        return {**describe_computation(self.network), "compiled": self.compiled}
 
     @property
     def cache_key(self) -> list:
-        """What cached results depend on: kind, weights and vocabulary."""
+        """What cached results depend on: kind, weights, vocabulary, and what computes."""
         settings, tokenizer = self.network.config.to_json_string(), describe_tokenizer(self.tokenizer)
-        return [type(self).__name__, self.checksum, settings, tokenizer, self.vocabulary]
+        return [type(self).__name__, self.checksum, settings, tokenizer, self.vocabulary, self.computation]
 
     def double(self) -> Self:
         """A copy of the model in float64, to measure rounding with."""
@@ -122,8 +136,25 @@ class LanguageModel:
             batch_tokens=self.batch_tokens, device=self.device,
         )  # fmt: skip
 
+    @property
+    def _called(self):
+        return self.name or type(self.network).__name__
+
+    def _check_special(self, **ids):
+        """Refuse special tokens that the network has no row for."""
+        n_rows = self.network.config.vocab_size
+        if bad := {kind: k for kind, k in ids.items() if not 0 <= k < n_rows}:
+            raise ValueError(
+                f"the tokenizer of {self._called!r} ({type(self.tokenizer).__name__}) is not that of its network: "
+                f"special tokens {bad} are not among the {n_rows} rows of the network"
+            )
+
     def __repr__(self):
         return f"{type(self).__name__}({self.name!r}, n_tokens={self.n_tokens})"
+
+    def _long(self, indices):
+        """Indices as int64 on the model's device: torch takes those of 8 bits for truth values."""
+        return torch.as_tensor(indices, device=self.device).long()
 
     def _check_length(self, n):
         if n > self.max_sites:
@@ -176,7 +207,9 @@ class MaskedLM(LanguageModel):
     Raises
     ------
     ValueError
-        If the tokenizer has no mask token, or the architecture is not in `HEADS`.
+        If the architecture is not in `HEADS`, weights are in half precision, the tokenizer has no mask token, puts no
+        fixed frame around a text, or is not the network's (`vocabularies.ordinary_words`), or `vocabulary` names an id
+        twice or one without a row.
     """
 
     def __init__(self, network: Any, tokenizer: Any, *, compiled: bool = False, **options: Any):
@@ -185,12 +218,15 @@ class MaskedLM(LanguageModel):
         if network.config.model_type not in HEADS:
             raise ValueError(f"architecture {network.config.model_type!r} is not supported, only {sorted(HEADS)}")
         super().__init__(network, tokenizer, **options)
-        # no mask of special tokens is asked: where "a" is unknown, as to a protein model, it counts as special itself
-        content, framed = (tokenizer("a", add_special_tokens=frame)["input_ids"] for frame in (False, True))
-        at = next(k for k in range(len(framed)) if framed[k : k + len(content)] == content)
-        ids = torch.tensor(framed, device=self.device)
-        self.before, self.after = ids[:at], ids[at + len(content) :]  # the frame
-        self.max_sites = n_positions(network) - len(self.before) - len(self.after)
+        mask, meant = tokenizer.mask_token_id, getattr(network.config, "mask_token_id", None)
+        if meant not in (None, mask):  # ESM's network itself looks for masks
+            raise ValueError(f"the tokenizer of {self._called!r} masks with id {mask}, its network knows {meant}")
+        before, after = frame_of(tokenizer, self.vocabulary.tolist(), self._called)
+        self._check_special(mask=mask, **{f"frame[{k}]": token for k, token in enumerate([*before, *after])})
+        self.before, self.after = (torch.tensor(x, dtype=torch.int64, device=self.device) for x in (before, after))
+        self.frame_size = len(before) + len(after)
+        self.max_sites = n_positions(network) - self.frame_size
+        self.compiled = bool(compiled)
         self._logits = torch.compile(self._logits_at, dynamic=True) if compiled else self._logits_at
 
     def framed(self, states: torch.Tensor) -> torch.Tensor:
@@ -202,12 +238,14 @@ class MaskedLM(LanguageModel):
     def scores(self, states: Any, sites: Any, hidden: Any = None) -> torch.Tensor:
         """Logits float32[B, n_tokens] at ``sites``, with the mask token there and at ``hidden`` sites (paper §1).
 
-        See `ConditionalModel.scores`; ValueError for states longer than the network has positions for.
+        See `ConditionalModel.scores`; ValueError for states longer than the network has positions for, for tokens or
+        sites outside of the vocabulary or the states (`checks.check_question`), and for logits in half precision.
         """
-        states, sites = torch.as_tensor(states, device=self.device), torch.as_tensor(sites, device=self.device)
+        check_question(states, sites, self.n_tokens)
+        states, sites = self._long(states), self._long(sites)
         self._check_length(states.shape[1])
         further = () if hidden is None else (hidden_besides(hidden, states, sites),)
-        return self._in_batches(self._scores, states.shape[1] + 2, states, sites, *further)
+        return self._in_batches(self._scores, states.shape[1] + self.frame_size, states, sites, *further)
 
     def _scores(self, states, sites, hidden=None):
         ids, first = self.framed(states), len(self.before)
@@ -216,7 +254,8 @@ class MaskedLM(LanguageModel):
         if hidden is not None:
             ids[:, first : first + states.shape[1]].masked_fill_(hidden, self.tokenizer.mask_token_id)
         scores = self._logits(ids, positions)[:, self._ids]
-        return scores if scores.dtype == torch.float64 else scores.float()
+        check_precision(scores.dtype, f"scores of model {self.name!r}")
+        return scores
 
     def _logits_at(self, ids, positions):
         """Logits of the whole vocabulary at one position of each row: only that one goes through the head."""
@@ -229,7 +268,8 @@ class CausalLM(LanguageModel):
     Raises
     ------
     ValueError
-        If the tokenizer has no token to begin with, or a factor depends on a later token: no causal model.
+        If the tokenizer has no token to begin with, a factor depends on a later token (no causal model), or weights
+        are in half precision.
 
     Notes
     -----
@@ -244,32 +284,50 @@ class CausalLM(LanguageModel):
         start = next((k for k in starts if k is not None), None)
         if start is None:
             raise ValueError(f"{type(tokenizer).__name__} has no token to begin a sequence with (bos, cls or eos)")
+        self._check_special(start=start)
         self._start = start
         first, second = np.zeros((2, 1, 4), dtype=np.int64)
         second[0, 2] = 1
         if not torch.allclose(self.log_factors(first)[:, :3], self.log_factors(second)[:, :3], atol=1e-4):
             raise ValueError(f"{self.name!r} is not a causal model: a token changes the probability of those before it")
 
-    @torch.inference_mode()
     def log_factors(self, states: Any) -> torch.Tensor:
-        """Log-probabilities float64[B, n, n_tokens] of every token at every site given the tokens before it."""
-        states = torch.as_tensor(states, device=self.device)
+        """Log-probabilities float64[B, n, n_tokens] of every token at every site given the tokens before it.
+
+        ValueError for states longer than the network has positions for, for tokens outside of the vocabulary, and for
+        what `answers.check_rows` refuses.
+        """
+        return self._log_factors(self._checked(states))
+
+    def _checked(self, states):
+        """States as a tensor; ValueError for tokens outside of the vocabulary, or too many of them."""
+        check_question(states, np.zeros(len(states), np.int64), self.n_tokens)
+        states = self._long(states)
         self._check_length(states.shape[1])
+        return states
+
+    @torch.inference_mode()
+    def _log_factors(self, states):
         start = torch.full((len(states), 1), self._start, device=self.device)
         ids = torch.cat([start, self._ids[states[:, :-1]]], dim=1)
-        return self.network(input_ids=ids).logits[..., self._ids].double().log_softmax(-1)
+        scores = self.network(input_ids=ids).logits[..., self._ids]
+        check_precision(scores.dtype, f"scores of model {self.name!r}")
+        size, n = states.shape
+        check_rows(scores.flatten(0, 1), self, states.repeat_interleave(n, 0), list(range(n)) * size)
+        return scores.double().log_softmax(-1)
 
     @torch.inference_mode()
     def log_prob(self, states: Any) -> torch.Tensor:
         """Joint log-probability float64[B] of states int[B, n]."""
-        states = torch.as_tensor(states, device=self.device)
-        chosen = lambda batch: self.log_factors(batch).gather(2, batch[..., None])[..., 0].sum(1)  # noqa: E731
+        states = self._checked(states)
+        chosen = lambda batch: self._log_factors(batch).gather(2, batch[..., None])[..., 0].sum(1)  # noqa: E731
         return self._in_batches(chosen, self._cost(states), states)
 
     def proposals(self, states: Any, sites: Any) -> torch.Tensor:
         """Next-token log-probabilities float64[B, n_tokens] at ``sites`` given what stands to the left."""
-        states, sites = torch.as_tensor(states), torch.as_tensor(sites)
-        at_sites = lambda batch, at: self.log_factors(batch)[torch.arange(len(batch)), at]  # noqa: E731
+        check_question(states, sites, self.n_tokens)
+        states, sites = self._checked(states), self._long(sites)
+        at_sites = lambda batch, at: self._log_factors(batch)[torch.arange(len(batch)), at]  # noqa: E731
         return self._in_batches(at_sites, self._cost(states), states, sites)
 
     def _cost(self, states):
@@ -289,7 +347,8 @@ class CausalLM(LanguageModel):
         if self.n_tokens > 512:
             raise ValueError(f"conditionals of a joint need |V| <= 512 evaluations, got |V| = {self.n_tokens}; "
                              "pass a smaller vocabulary")  # fmt: skip
-        states, sites = torch.as_tensor(states, device=self.device), torch.as_tensor(sites, device=self.device)
+        check_question(states, sites, self.n_tokens)
+        states, sites = self._long(states), self._long(sites)
         further = hidden_besides(
             torch.zeros_like(states, dtype=torch.bool) if hidden is None else hidden, states, sites
         )
@@ -315,8 +374,7 @@ def load_model(
     Raises
     ------
     ValueError
-        If there is no such model (`hub.locate` says why), or its checkpoint lacks weights, which Hugging Face would
-        fill with random numbers.
+        If there is no such model (`hub.locate` says why), or its checkpoint is refused (`loading.load_checkpoint`).
     """
     options.setdefault("name", str(name))
     if isinstance(name, str) and name in EMBEDDED:
@@ -330,38 +388,11 @@ def load_model(
     return (CausalLM if causal else MaskedLM)(network, tokenizer, **options)
 
 
-def load_checkpoint(auto: Any, name: str | Path, refusal: str, revision: str | None = None) -> tuple[Any, Any]:
-    """A network in float32 and its tokenizer, from a local directory or the hub, with all weights from safetensors.
-
-    Parameters
-    ----------
-    auto : type
-        One of the classes ``AutoModelFor…`` of transformers.
-    name : str or Path
-    refusal : str
-        What the error says first.
-    revision : str, optional
-        Pinned revision of a hub model.
-
-    Raises
-    ------
-    ValueError
-        If the checkpoint is not there, does not load, or lacks weights, which would be random numbers.
-    """
-    source, place = place_to_load(name, refusal, revision)
-    place["trust_remote_code"] = False  # by default transformers asks whoever sits there
-    verbosity = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source, **place)
-        network, report = auto.from_pretrained(
-            source, output_loading_info=True, use_safetensors=True, dtype=torch.float32, **place
-        )
-    except (OSError, KeyError, ValueError) as error:
-        raise ValueError(f"{refusal} that loads ({first_line(error)})") from error
-    finally:
-        transformers.logging.set_verbosity(verbosity)
-    missing = sorted(set(report["missing_keys"]) | {str(k) for k in report.get("mismatched_keys", ())})
-    if missing:
-        raise ValueError(f"checkpoint {str(name)!r} lacks weights that would be random numbers: {missing}")
-    return network, tokenizer
+def _distinct_ids(vocabulary, n_rows):
+    """Vocabulary ids as int64[n_tokens], checked."""
+    ids = np.asarray(vocabulary)
+    if ids.ndim != 1 or not len(ids) or ids.dtype.kind not in "iu" or len(np.unique(ids)) < len(ids):
+        raise ValueError(f"vocabulary must be distinct ids, at least one, got {vocabulary!r:.200}")
+    if ids.min() < 0 or ids.max() >= n_rows:
+        raise ValueError(f"vocabulary must be ids 0 … {n_rows - 1} of the network, got {ids.min()} … {ids.max()}")
+    return ids.astype(np.int64)

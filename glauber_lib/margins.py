@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from glauber_lib.draws import check_temperature, chunks
+from glauber_lib.answers import ask
+from glauber_lib.checks import check_contexts, check_state, check_temperature
+from glauber_lib.draws import chunks
 from glauber_lib.models import ConditionalModel
 
 
@@ -21,6 +23,7 @@ def scores_by_site(model: ConditionalModel, states: np.ndarray) -> Iterator[tupl
     ----------
     model : ConditionalModel
     states : ndarray, int64[B, n]
+        From `checks.check_states`.
 
     Yields
     ------
@@ -32,12 +35,12 @@ def scores_by_site(model: ConditionalModel, states: np.ndarray) -> Iterator[tupl
     size, n = states.shape
     sites, repeated = np.tile(np.arange(n), size), np.repeat(states, n, axis=0)
     for rows in chunks(np.arange(size * n), 256):
-        yield rows, model.scores(repeated[rows], sites[rows]).to(torch.float64, copy=True)
+        yield rows, ask(model, repeated[rows], sites[rows]).to(torch.float64, copy=True)
 
 
 def _site_scores(model, state):
     """Scores float64[n, V] of one state at each of its sites, and its tokens [n, 1] on the same device."""
-    state = np.asarray(state)
+    state = check_state(state, model.n_tokens)
     scores = torch.cat([scores for _, scores in scores_by_site(model, state[None])])
     return scores, torch.as_tensor(state, device=scores.device)[:, None]
 
@@ -82,6 +85,76 @@ def escape_probability(model: ConditionalModel, state: ArrayLike, temperature: f
     return _escape(*_site_scores(model, state), temperature)
 
 
+def basin_escape_times(model: ConditionalModel, basin: ArrayLike, temperature: float) -> np.ndarray:
+    r"""Mean number of steps to leave a set of states, from each of them: :math:`(I - Q) h = 1`.
+
+    Q is the kernel within the set. The conditionals of the set's K states determine it, however large the vocabulary.
+    The equations are solved by state reduction (Grassmann, Taksar and Heyman, 1985) with logarithms of probabilities.
+    No step subtracts, so that a time is precise however long it is, and however much faster the moves within the set
+    are.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    basin : array_like, int[K, n]
+        Distinct states.
+    temperature : float
+
+    Returns
+    -------
+    ndarray, float64[K]
+        Infinite above 1.8e308 steps.
+
+    Raises
+    ------
+    ValueError
+        For states that are no tokens of the model, a state that is there twice, a temperature that is not positive and
+        finite, or a set that is never left because all other tokens are banned.
+    """
+    basin, temperature = check_contexts(basin, model.n_tokens), float(check_temperature(temperature))
+    size, n = basin.shape
+    if len(np.unique(basin, axis=0)) != size:
+        raise ValueError("the states of a basin must be distinct")
+    inside, out = np.full((size, size), -np.inf), np.full(size, -np.inf)  # logarithms of n times the probabilities
+    for i in range(n):
+        others = np.unique(np.delete(basin, i, axis=1), axis=0, return_inverse=True)[1].ravel()
+        alike = others[:, None] == others  # states that differ at most at site i
+        for part in chunks(np.arange(size), 256):  # |V| float64 per row
+            law = (ask(model, basin[part], np.full(len(part), i)).double() / temperature).log_softmax(1)
+            tokens = torch.as_tensor(basin[:, i], device=law.device)
+            inside[part] = np.where(alike[part], law[:, tokens].cpu().numpy(), inside[part])
+            member = torch.zeros_like(law, dtype=torch.bool)
+            row, column = np.nonzero(alike[part])
+            member[row, tokens[column]] = True
+            left = law.masked_fill(member, -torch.inf).logsumexp(1).cpu().numpy()
+            out[part] = np.logaddexp(out[part], left)
+    with np.errstate(over="ignore"):  # a time that float64 does not hold
+        return np.exp(np.log(n) + log_exit_times(inside, out))
+
+
+def log_exit_times(inside: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """Logarithms float64[K] of mean times to leave a set, from those of its rates within [K, K] and out of it [K].
+
+    What stays where it is, the diagonal of `inside`, does not count. ValueError for a set that is never left.
+    """
+    rates, out, time = inside.copy(), out.copy(), np.zeros(len(out))
+    total = np.empty(len(out))  # rate at which a state is left while the chain is watched in it and those before it
+    np.fill_diagonal(rates, -np.inf)
+    for k in range(len(out) - 1, -1, -1):
+        total[k] = np.logaddexp(np.logaddexp.reduce(rates[k, :k], initial=-np.inf), out[k])
+        if total[k] == -np.inf:
+            raise ValueError("the set is never left: every other token has no chance at all")
+        share = rates[:k, k] - total[k]
+        rates[:k, :k] = np.logaddexp(rates[:k, :k], share[:, None] + rates[k, :k])
+        np.fill_diagonal(rates, -np.inf)  # back where it was: no move
+        out[:k] = np.logaddexp(out[:k], share + out[k])
+        time[:k] = np.logaddexp(time[:k], share + time[k])
+    for k in range(len(out)):
+        later = np.logaddexp.reduce(rates[k, :k] + time[:k], initial=-np.inf)
+        time[k] = np.logaddexp(time[k], later) - total[k]
+    return time
+
+
 def describe_trap(model: ConditionalModel, state: ArrayLike, temperature: float) -> dict[str, float | str]:
     """What holds a chain in a state: its gaps, its escape probability and the paper's bound on it.
 
@@ -124,7 +197,7 @@ def log_pseudo_likelihood(model: ConditionalModel, states: ArrayLike) -> np.ndar
     -------
     ndarray, float64[B]
     """
-    states = np.asarray(states)
+    states = check_contexts(states, model.n_tokens)
     terms = np.empty(states.size)
     for rows, scores in scores_by_site(model, states):
         own = torch.as_tensor(states.ravel()[rows], device=scores.device)[:, None]
@@ -141,8 +214,13 @@ def escape_bound(margin: float, temperature: float, n_tokens: int) -> float:
         :math:`\gamma`, in units of the scores.
     temperature : float or ndarray
     n_tokens : int
+
+    Raises
+    ------
+    ValueError
+        For a temperature that is not positive and finite.
     """
-    return (n_tokens - 1) * np.exp(-margin / temperature)
+    return (n_tokens - 1) * np.exp(-margin / check_temperature(temperature, np.shape(temperature)))
 
 
 def mixing_lower_bound(margin: float, temperature: float, n_tokens: int) -> float:
@@ -154,5 +232,10 @@ def mixing_lower_bound(margin: float, temperature: float, n_tokens: int) -> floa
         :math:`\gamma`, in units of the scores.
     temperature : float or ndarray
     n_tokens : int
+
+    Raises
+    ------
+    ValueError
+        For a temperature that is not positive and finite.
     """
-    return np.exp(margin / temperature) / (4 * (n_tokens - 1))
+    return np.exp(margin / check_temperature(temperature, np.shape(temperature))) / (4 * (n_tokens - 1))

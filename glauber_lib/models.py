@@ -17,7 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from glauber_lib.answers import ask, check_rows
+from glauber_lib.checks import check_count, check_indices, check_question, check_state
+
 LISTED = 2**16  # most states that are listed to sum hidden sites out of one conditional
+LARGEST = 2**22  # most states of a small system
 
 
 class ConditionalModel(Protocol):
@@ -51,9 +55,13 @@ class ConditionalModel(Protocol):
         Returns
         -------
         torch.Tensor, float[B, n_tokens]
-            Logarithms of the conditional law given the visible sites, up to a constant per row.
+            Logarithms of the conditional law given the visible sites, up to a constant per row; float32 or float64,
+            and -inf for a banned token. Everything here asks through `answers.ask`, which checks them.
         """
         ...
+
+
+# Hidden sites --------------------------------------------------------------------------------------------------------
 
 
 def hidden_besides(hidden: Any, states: torch.Tensor, sites: torch.Tensor) -> torch.Tensor:
@@ -106,7 +114,7 @@ def marginal_scores(
     Raises
     ------
     ValueError
-        If a row needs more than `LISTED` states.
+        If a row needs more than `LISTED` states, or `check_rows` refuses what `log_joint` makes of it.
     """
     states, sites, n_hidden = states.long(), sites.long(), hidden.sum(1)
     scores = torch.empty(len(states), n_tokens, dtype=torch.float64, device=states.device)
@@ -123,7 +131,11 @@ def marginal_scores(
         listed = states[row, None].repeat(1, n_listed, 1)  # (b, V^(k+1), n)
         listed.scatter_(2, places[:, None].expand(-1, n_listed, -1), tokens.expand(len(row), -1, -1))
         scores[row] = log_joint(listed.flatten(0, 1)).view(len(row), n_tokens, -1).logsumexp(-1)
+    check_rows(scores, getattr(log_joint, "__self__", log_joint), states, sites)
     return scores
+
+
+# Small models --------------------------------------------------------------------------------------------------------
 
 
 class TabularModel:
@@ -144,8 +156,8 @@ class TabularModel:
 
     def __init__(self, table: npt.ArrayLike):
         scores = torch.as_tensor(np.asarray(table), dtype=torch.float64)
-        n = scores.shape[0]
-        if scores.ndim != n + 1 or len(set(scores.shape[1:])) != 1:
+        n = len(scores) if scores.ndim else 0
+        if n == 0 or scores.ndim != n + 1 or len(set(scores.shape[1:])) != 1 or not scores.numel():
             raise ValueError(f"table must have shape (n, V, ..., V) with n axes of size V, got {tuple(scores.shape)}")
         self.n_sites, self.n_tokens = n, scores.shape[1]
         self.device = torch.device("cpu")
@@ -193,9 +205,11 @@ class TabularModel:
         Raises
         ------
         ValueError
-            If a site is hidden and the table was not made from a joint.
+            If a site is hidden and the table was not made from a joint, or for tokens or sites that the model lacks
+            (`checks.check_question`).
         """
-        states, sites = torch.as_tensor(states), torch.as_tensor(sites)
+        check_question(states, sites, self.n_tokens, self.n_sites)
+        states, sites = torch.as_tensor(states).long(), torch.as_tensor(sites).long()
         if hidden is not None and (besides := hidden_besides(hidden, states, sites)).any():
             if not self._of_joint:
                 raise ValueError(
@@ -225,29 +239,37 @@ class IsingModel:
     Raises
     ------
     ValueError
-        If the couplings are not symmetric or have a diagonal.
+        If the couplings are not symmetric or have a diagonal, or the field has not one value for each site.
     """
 
     n_tokens, memory = 2, 0
 
     def __init__(self, couplings: npt.ArrayLike, field: npt.ArrayLike | None = None):
         self.couplings = torch.as_tensor(np.asarray(couplings), dtype=torch.float64)
-        n = self.couplings.shape[0]
-        if self.couplings.shape != (n, n) or not torch.equal(self.couplings, self.couplings.T):
+        n = len(self.couplings) if self.couplings.ndim else 0
+        if n == 0 or self.couplings.shape != (n, n) or not torch.equal(self.couplings, self.couplings.T):
             raise ValueError(f"couplings must be a symmetric (n, n) matrix, got shape {tuple(self.couplings.shape)}")
         if self.couplings.diagonal().any():
             raise ValueError("couplings must have a zero diagonal")
         self.field = torch.zeros(n, dtype=torch.float64) if field is None else torch.as_tensor(np.asarray(field, float))
+        if self.field.shape != (n,):
+            raise ValueError(f"field must have shape ({n},), got {tuple(self.field.shape)}")
         self.n_sites = n
         self.device = torch.device("cpu")
+
+    @property
+    def cache_key(self) -> list:
+        """What stands for the model in the key of a cached result."""
+        return ["IsingModel", self.couplings.numpy(), self.field.numpy()]
 
     def scores(self, states: Any, sites: Any, hidden: Any = None) -> torch.Tensor:
         """See `ConditionalModel.scores`.
 
         The two scores are minus and plus the local field. In a row with hidden sites they are the unnormalised log
-        joint, summed over these.
+        joint, summed over these. ValueError for tokens or sites that the model lacks (`checks.check_question`).
         """
-        states, sites = torch.as_tensor(states), torch.as_tensor(sites)
+        check_question(states, sites, self.n_tokens, self.n_sites)
+        states, sites = torch.as_tensor(states).long(), torch.as_tensor(sites).long()
         local = (self.couplings[sites] * (2.0 * states - 1)).sum(1) + self.field[sites]
         scores = torch.stack([-local, local], dim=1)
         if hidden is None:
@@ -277,12 +299,15 @@ class RestrictedModel:
     Raises
     ------
     ValueError
-        If a site or a token is named twice.
+        If a site or a token is named twice or is none of the template or of `model`, or none is named.
     """
 
     def __init__(self, model: Any, template: npt.ArrayLike, sites: npt.ArrayLike, tokens: npt.ArrayLike):
-        self.model, self.template = model, np.asarray(template)
-        self.sites, self.tokens = np.asarray(sites), np.asarray(tokens)
+        self.model, self.template = model, check_state(template, model.n_tokens)
+        self.sites = check_indices(sites, len(self.template), "sites")
+        self.tokens = check_indices(tokens, model.n_tokens, "tokens")
+        if self.sites.ndim != 1 or self.tokens.ndim != 1 or not self.sites.size or not self.tokens.size:
+            raise ValueError(f"need a list of sites and one of tokens, got {sites!r} and {tokens!r}")
         if len(set(self.sites.tolist())) < len(self.sites) or len(set(self.tokens.tolist())) < len(self.tokens):
             raise ValueError(f"sites and tokens must be distinct, got {self.sites.tolist()}, {self.tokens.tolist()}")
         self.n_sites, self.n_tokens, self.device = len(self.sites), len(self.tokens), model.device
@@ -294,7 +319,9 @@ class RestrictedModel:
 
     def fill(self, states: npt.ArrayLike) -> np.ndarray:
         """States int[B, n] of the small system as states int[B, m] of the language model."""
-        states = np.asarray(states)
+        states = check_indices(states, self.n_tokens, "tokens of states")
+        if states.ndim != 2 or states.shape[1] != self.n_sites:
+            raise ValueError(f"states must have shape (B, {self.n_sites}), got {states.shape}")
         full = np.tile(self.template, (len(states), 1))
         full[:, self.sites] = self.tokens[states]
         return full
@@ -302,19 +329,22 @@ class RestrictedModel:
     def scores(self, states: Any, sites: Any, hidden: Any = None) -> torch.Tensor:
         """See `ConditionalModel.scores`.
 
-        The sites are hidden from `model`, to which a hidden site is not restricted to `tokens`.
+        The sites are hidden from `model`, to which a hidden site is not restricted to `tokens`. ValueError for tokens
+        or sites that the small system lacks (`checks.check_question`).
         """
+        check_question(states, sites, self.n_tokens, self.n_sites)
         full, places = self.fill(states), self.sites[np.asarray(sites)]
-        if hidden is None:
-            scores = self.model.scores(full, places)
-        else:
+        full_hidden = None
+        if hidden is not None:
             besides = hidden_besides(hidden, torch.as_tensor(states), torch.as_tensor(sites))
             full_hidden = np.zeros(full.shape, bool)
             full_hidden[:, self.sites] = besides.numpy()
-            scores = self.model.scores(full, places, full_hidden)
-        return scores[:, torch.as_tensor(self.tokens)]
+        return ask(self.model, full, places, full_hidden)[:, torch.as_tensor(self.tokens)]
 
 
 def all_states(n_tokens: int, n_sites: int) -> np.ndarray:
-    """Every state of a small system, int64[V**n, n], in the order of their base-V codes."""
+    """Every state of a small system, int64[V**n, n], in the order of their base-V codes; ValueError above `LARGEST`."""
+    n_tokens, n_sites = check_count(n_tokens, "n_tokens", 1), check_count(n_sites, "n_sites", 1)
+    if n_tokens**n_sites > LARGEST:
+        raise ValueError(f"{n_tokens}^{n_sites} states are no small system: at most {LARGEST} are listed")
     return np.array(list(itertools.product(range(n_tokens), repeat=n_sites)), dtype=np.int64)

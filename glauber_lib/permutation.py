@@ -4,12 +4,26 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from glauber_lib.checks import check_count, check_indices, check_seed
+
+
+def _resampling(seed, n_resamples):
+    """The generator of a seed, and the number of resamples."""
+    return np.random.default_rng(check_seed(seed)), check_count(n_resamples, "n_resamples", least=1)
+
 
 def holm(p: ArrayLike) -> np.ndarray:
-    """p-values float[K] corrected for the number of them (Holm, 1979), in their order."""
+    """p-values float[K] corrected for the number of them (Holm, 1979), in their order.
+
+    A p-value that is nan is of a test that could not be done: it stays nan and counts for nothing. ValueError for
+    others outside of 0 .. 1.
+    """
     p = np.asarray(p, dtype=float)
-    order, corrected = np.argsort(p), np.empty(len(p))
-    corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1)
+    if p.ndim != 1 or ((p < 0) | (p > 1)).any():  # nan is neither
+        raise ValueError(f"p must be a list of numbers in 0..1, or nan, got {p}")
+    order = np.argsort(p)[: (~np.isnan(p)).sum()]  # nan is sorted last
+    corrected = np.full(len(p), np.nan)
+    corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1)), 1)
     return corrected
 
 
@@ -41,14 +55,16 @@ def label_rises(gains: ArrayLike, own: ArrayLike, *, n_resamples: int = 10_000, 
     Raises
     ------
     ValueError
-        If a gain is not finite, or `own` does not hold one of the labels for each chain.
+        If `gains` are no numbers by scorer, chain and label, one is not finite, or `own` does not hold one of the labels for each chain.
     """
-    gains, own = np.asarray(gains, float), np.asarray(own)
+    gains, rng, n_resamples = np.asarray(gains, float), *_resampling(seed, n_resamples)
+    if gains.ndim != 3 or not gains.size:
+        raise ValueError(f"gains must have shape (scorers, chains, labels), got {gains.shape}")
     n_scorers, n_chains, n_labels = gains.shape
-    if not np.isfinite(gains).all():
-        raise ValueError(f"gains must be finite, got {(~np.isfinite(gains)).sum()} that are not")
-    if own.shape != (n_chains,) or not np.isin(own, np.arange(n_labels)).all():
+    _check_table(gains.transpose(1, 0, 2).reshape(n_chains, -1), "gains")
+    if np.shape(own) != (n_chains,) or not np.isin(own, np.arange(n_labels)).all():
         raise ValueError(f"own must hold one of the labels 0..{n_labels - 1} for each of {n_chains} chains, got {own}")
+    own = check_indices(own, n_labels, "own")
     table = pd.DataFrame(
         [(s, k) for s in range(n_scorers) for k in range(n_labels)], columns=["scorer", "label"]
     ).assign(rise=_means(gains, own).ravel())
@@ -59,7 +75,7 @@ def label_rises(gains: ArrayLike, own: ArrayLike, *, n_resamples: int = 10_000, 
     values = (n_labels - 1) / (n_labels - 2) * (values - values.mean(2, keepdims=True))  # less the mean of the others
     place = (rest[..., None] == np.arange(n_labels)).astype(float)  # (C, L - 1, L)
     excess, t = _student(values[None], place)
-    rng, drawn = np.random.default_rng(seed), []
+    drawn = []
     for first in range(0, n_resamples, 250):
         size = min(250, n_resamples - first)
         order = rng.random((size, n_chains, n_labels - 1)).argsort(2)  # the same for every scorer
@@ -116,14 +132,28 @@ def group_difference(
         Sum of squares between groups over the total one.
     p : float
         Share of random assignments to groups of the same sizes that give as much; never zero.
+
+        Both are nan if the test cannot be done: within every block all rows are the same, or of one group.
+
+    Raises
+    ------
+    ValueError
+        If `values` is no table, a value is not finite, or `groups` or `blocks` do not hold one label for each row.
     """
-    values, rng = np.asarray(values, float), np.random.default_rng(seed)
+    values, rng, n_resamples = np.asarray(values, float), *_resampling(seed, n_resamples)
+    _check_table(values, "values")
+    for name, labels in {"groups": groups, "blocks": groups if blocks is None else blocks}.items():
+        if np.shape(labels) != (len(values),) or pd.isna(np.asarray(labels)).any():
+            raise ValueError(f"{name} must hold one label for each of {len(values)} rows, got shape {np.shape(labels)}")
     block = np.zeros(len(values), int) if blocks is None else np.unique(np.asarray(blocks), return_inverse=True)[1]
     places = [np.flatnonzero(block == k) for k in range(block.max() + 1)]
     centered = np.empty_like(values)
     for place in places:
         centered[place] = values[place] - values[place].mean(0)
     index = np.unique(np.asarray(groups), return_inverse=True)[1]
+    mixed = any(len(np.unique(index[place])) > 1 for place in places)
+    if not mixed or (centered**2).sum() <= 1e-24 * (values**2).sum():  # but for rounding
+        return np.nan, np.nan
     member = (index[:, None] == np.arange(index.max() + 1)).astype(float)  # (C, groups)
     between = lambda rows: ((member.T @ rows) ** 2 / member.sum(0)[:, None]).sum()  # noqa: E731
     observed = between(centered)
@@ -134,3 +164,11 @@ def group_difference(
         drawn.append(between(centered[order]))
     p = (1 + (np.array(drawn) >= observed * (1 - 1e-12)).sum()) / (1 + n_resamples)
     return float(observed / (centered**2).sum()), float(p)
+
+
+def _check_table(values, name):
+    if values.ndim != 2 or not values.size:
+        raise ValueError(f"{name} must be a table with a row for each chain, got shape {values.shape}")
+    if not np.isfinite(values).all():
+        rows = np.flatnonzero(~np.isfinite(values).all(axis=1)).tolist()
+        raise ValueError(f"{name} must be finite, got nan or infinity in rows {rows[:10]}: leave them out or mend them")

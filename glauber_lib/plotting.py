@@ -11,6 +11,7 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
@@ -45,6 +46,25 @@ def use_style() -> None:
     plt.rcParams.update(STYLE)
 
 
+def literal(text: Any) -> str:
+    """A text with its dollar signs escaped: matplotlib takes what stands between two of them for mathematics."""
+    return str(text).replace("$", r"\$")
+
+
+def panels(count: int, *, columns: int = 2, height: float = 2.4, **options: Any) -> tuple[Figure, list[Axes]]:
+    """A figure over the width of a page with `count` axes in rows of `columns`, each `height` inches high.
+
+    `options` go to `plt.subplots`.
+    """
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(PAGE, rows * height), squeeze=False, **options)
+    for spare, above in zip(axes.flat[count:], axes.flat[count - columns :], strict=False):
+        spare.set_visible(False)
+        above.xaxis.set_tick_params(labelbottom=True)  # where x is shared, only the last row has labels
+    return figure, list(axes.flat[:count])
+
+
 def interval_band(axis: Axes, x: ArrayLike, table: pd.DataFrame, **style) -> Line2D:
     """A line through the means of `table` (columns ``mean, low, high``) against `x`, within the band of its intervals.
 
@@ -66,20 +86,30 @@ def interval_bars(axis: Axes, x: ArrayLike, table: pd.DataFrame, **style) -> Err
 
 
 def trajectory(axis: Axes, points: np.ndarray, *, title: str | None = None) -> None:
-    """One chain in the plane, points [K, 2] joined and coloured from warm (early) to cool (late)."""
+    """One chain in the plane, points [K, 2] joined and coloured from warm (early) to cool (late).
+
+    `title` is shown as it is, without mathematics.
+    """
     colors = plt.get_cmap("coolwarm_r")(np.linspace(0, 1, len(points)))
     axis.plot(*points.T, color="0.75", linewidth=0.7, zorder=1)
     axis.scatter(*points.T, c=colors, s=22, zorder=2, edgecolor="white", linewidth=0.3)
     axis.scatter(*points[0], marker="s", s=60, color=colors[0], edgecolor="black", zorder=3)
     axis.scatter(*points[-1], marker="D", s=60, color=colors[-1], edgecolor="black", zorder=3)
     if title:
-        axis.set_title(title)
+        axis.set_title(literal(title))
+
+
+def component_labels(axis: Axes, shares: Sequence[float]) -> None:
+    """Label both axes with a principal component and its share of the variance, where there is any variance."""
+    first, second = (f" ({share:.0%}{{}})" if np.isfinite(share) else " (nothing varies)" for share in shares[:2])
+    axis.set(xlabel="PC 1" + first.format(" of variance"), ylabel="PC 2" + second.format(""))
 
 
 def matrix(
     axis: Axes, values: np.ndarray, labels: Sequence, *, title: str | None = None, vmax: float = 1.0
 ) -> AxesImage:
-    """Heat map of an influence matrix [n, n]: column j influences row i."""
+    """Heat map of an influence matrix [n, n]: column j influences row i. The `labels` are shown as they are."""
+    labels = list(map(literal, labels))
     image = axis.imshow(values, cmap="magma_r", vmin=0, vmax=vmax)
     axis.set_xticks(range(len(labels)), labels, rotation=90, fontsize=7)
     axis.set_yticks(range(len(labels)), labels, fontsize=7)
@@ -98,11 +128,31 @@ def value_ticks(axis: Axes, values: Sequence[float]) -> None:
 
 
 def plain_ticks(axis: Axis) -> None:
-    """Label a logarithmic axis at 1 and 3 times the powers of ten within its limits."""
-    low, high = axis.get_view_interval()
-    ticks = [digit * 10.0**power for power in range(-6, 4) for digit in (1, 3) if low <= digit * 10.0**power <= high]
-    axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+    """Label a logarithmic axis at 1 and 3 times the powers of ten within its limits.
+
+    A long axis has powers of ten alone, so many apart that no more than nine are left; a short one all digits. An axis
+    with fewer than two of these is left to matplotlib.
+    """
+    low, high = sorted(axis.get_view_interval())
+    first, last = int(np.floor(np.log10(low))), int(np.ceil(np.log10(high)))
+    for digits, step in (((1, 3), 1), ((1,), -(-(last - first) // 8)), (range(1, 10), 1)):
+        ticks = [float(f"{d}e{power}") for power in range(first, last + 1) if not power % step for d in digits]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if 2 <= len(ticks) <= 9:
+            axis.set_ticks(ticks, list(map(_tick_label, ticks)))
+            break
+    else:
+        axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter("")
+
+
+def _tick_label(tick):
+    """A number as it is or, where it is long, as a digit times a power of ten."""
+    if 1e-4 <= tick < 1e5:
+        return f"{tick:g}"
+    digit, power = f"{tick:.0e}".split("e")
+    times = "" if digit == "1" else rf"{digit}\cdot"
+    return rf"${times}10^{{{int(power)}}}$"
 
 
 def reference_line(

@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from glauber_lib.checks import ABSENT, check_count, check_states
+from glauber_lib.draws import check_precision
 from glauber_lib.traces import Trace
 
 
@@ -32,28 +34,55 @@ class TextScorer(Protocol):
 
 
 def cosine_distance(vectors: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """``1 - cos`` between unit vectors, over the last axis: the semantic drift of the paper's §6.1."""
+    """``1 - cos`` between unit vectors, over the last axis: the semantic drift of the paper's §6.1.
+
+    ValueError for vectors in half precision, or not of unit length, as those with a nan.
+    """
+    for given in map(np.asarray, (vectors, reference)):
+        if given.dtype.kind not in "iu":
+            check_precision(given.dtype, "vectors")
+        length = np.sqrt((given * given).sum(-1, dtype=float))
+        if not (np.abs(length - 1) < 1e-3).all():  # of nan it is not
+            raise ValueError(f"vectors must have unit length, got lengths {length.min():g} to {length.max():g}")
     return 1.0 - (vectors * reference).sum(-1)
 
 
 def embed_states(model: Any, embedder: TextEmbedder, states: ArrayLike) -> np.ndarray:
-    """Embeddings float32[..., d] of states int[..., n] of a language model."""
-    states = np.asarray(states)
+    """Embeddings float[..., d] of states int[..., n] of a language model; what fills up short states is left out.
+
+    ValueError without states, for tokens that the model lacks, and as the embedder says; for vectors in half precision.
+    """
+    states = _some_states(states)
     vectors = embedder.embed(model.texts(states.reshape(-1, states.shape[-1])))
+    check_precision(vectors.dtype, f"vectors of {type(embedder).__name__}")
     return vectors.reshape(*states.shape[:-1], -1)
 
 
 def topic_scores(model: Any, scorer: TextScorer, states: ArrayLike) -> np.ndarray:
-    """Topic probabilities float64[..., labels] of states int[..., n] of a language model."""
-    states = np.asarray(states)
+    """Topic probabilities float64[..., labels] of states int[..., n] of a language model, as `embed_states`."""
+    states = _some_states(states)
     scores = scorer.score(model.texts(states.reshape(-1, states.shape[-1])))
     return scores.reshape(*states.shape[:-1], -1)
 
 
+def _some_states(states):
+    """States as array int[..., n], of which there is one at least."""
+    states = np.asarray(states)
+    if not states.size:
+        raise ValueError(f"need a state at least, got shape {states.shape}")
+    return states
+
+
 def self_overlap(states: ArrayLike) -> np.ndarray:
-    """Share float64[...] of the sites of states int[..., n] whose token stands at an earlier site too."""
-    ordered = np.sort(np.asarray(states), axis=-1)
-    return (ordered[..., 1:] == ordered[..., :-1]).sum(-1) / ordered.shape[-1]
+    """Share float64[...] of the sites of states int[..., n] whose token stands at an earlier site too.
+
+    What fills up short states is left out.
+    """
+    states = _some_states(states)
+    rows = check_states(states.reshape(-1, states.shape[-1]), fills=True)
+    ordered = np.sort(rows, axis=-1)
+    again = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != ABSENT)
+    return (again.sum(-1) / (rows != ABSENT).sum(-1)).reshape(states.shape[:-1])
 
 
 def moves_in_words(model: Any, trace: Trace, row: int, moves: Iterable[int]) -> pd.DataFrame:
@@ -67,7 +96,7 @@ def moves_in_words(model: Any, trace: Trace, row: int, moves: Iterable[int]) -> 
     row : int
         The chain.
     moves : iterable of int
-        Which of the chain's changes of state, from 0.
+        Which of the chain's changes of state, from 0; ValueError for one that it did not make.
 
     Returns
     -------
@@ -77,7 +106,7 @@ def moves_in_words(model: Any, trace: Trace, row: int, moves: Iterable[int]) -> 
     """
     states, entered, durations = trace.visits(row)
     rows = []
-    for k in [0, *(int(move) + 1 for move in moves)]:
+    for k in [0, *(check_count(move, "move", most=len(states) - 2) + 1 for move in moves)]:
         sites = np.flatnonzero(states[k] != states[k - 1]).tolist() if k else []
         earlier = model.words(states[k - 1]) if k else []
         before = [earlier[site] for site in sites]

@@ -1,6 +1,6 @@
 """Intervals and verdicts, and the number that carries them from a measurement to a claim.
 
-Censored times are in `survival`, permutation tests in `permutation`.
+Censored times are in `survival`, permutation tests in `permutation`, how units are resampled in `resampling`.
 """
 
 import warnings
@@ -13,10 +13,13 @@ import pandas as pd
 import scipy.stats
 from numpy.typing import ArrayLike
 
+from glauber_lib.checks import check_count, check_seed
+from glauber_lib.resampling import FEWEST, Interval, bca_interval, has_nan, mean_interval, members
+from glauber_lib.resampling import percentile_interval as percentile_interval
+
 KINDS = ("estimate", "exact", "lower bound", "upper bound", "censored")
 SIDES = ("above", "below", "inside", "outside", "test", "measured")
 VERDICTS = ("holds", "does not hold", "undecided", "measured", "not measurable here")
-Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Estimate:
     def __post_init__(self):
         if self.kind not in KINDS:
             raise ValueError(f"kind must be one of {KINDS}, got {self.kind!r}")
-        if self.n != int(self.n) or self.n < 0:
+        if not np.isfinite(self.n) or self.n != int(self.n) or self.n < 0:
             raise ValueError(f"n must be a number of units, got {self.n!r}")
         if not self.unit:
             raise ValueError("unit must name what was drawn independently, got none")
@@ -99,19 +102,19 @@ def verdict(estimate: Estimate, side: str, than: Any = None, least: int = 0) -> 
     Raises
     ------
     ValueError
-        For an unknown side, or a `than` that does not fit it.
+        For an unknown side, a `than` that does not fit it, or a p-value outside of 0 .. 1.
     """
     if side == "measured":
         return "measured", ""
     if side not in SIDES:
         raise ValueError(f"side must be one of {SIDES}, got {side!r}")
-    ends = np.asarray(than, dtype=float)
-    if ends.shape != ((2,) if side in ("inside", "outside") else ()) or np.isnan(ends).any():
-        raise ValueError(
-            f"side {side!r} asks for {'two numbers' if side in ('inside', 'outside') else 'a number'}, got {than!r}"
-        )
+    ends, pair = np.asarray(than, dtype=float), side in ("inside", "outside")
+    if ends.shape != ((2,) if pair else ()) or np.isnan(ends).any() or (pair and ends[0] >= ends[1]):
+        raise ValueError(f"side {side!r} asks for {'two rising numbers' if pair else 'a number'}, got {than!r}")
     if np.isnan(estimate.value):
         return "not measurable here", "no number came out"
+    if side == "test" and not 0 <= estimate.value <= 1:
+        raise ValueError(f"side 'test' asks for a p-value in 0..1, got {estimate.value}")
     bound = f"{ends[0]:.3g} to {ends[1]:.3g}" if ends.ndim else f"{float(ends):.3g}"
     rule = f"p must be below {bound}" if side == "test" else f"must lie {side} {bound}"
     if estimate.n < least:
@@ -139,9 +142,9 @@ def _region(estimate):
         return estimate.value, estimate.value
     low, high = estimate.interval or (np.nan, np.nan)
     if estimate.kind == "lower bound":
-        low, high = estimate.value if np.isnan(low) else low, np.inf
+        low, high = low if estimate.interval else estimate.value, np.inf
     elif estimate.kind == "upper bound":
-        low, high = -np.inf, estimate.value if np.isnan(high) else high
+        low, high = -np.inf, high if estimate.interval else estimate.value
     return None if np.isnan(low) or np.isnan(high) else (low, high)
 
 
@@ -165,7 +168,7 @@ def bootstrap_estimate(
     n_resamples: int = 2_000,
     seed: int = 0,
 ) -> Estimate:
-    """A statistic, by default the mean, with its `bootstrap_interval`.
+    """A statistic, by default the mean, with its `bootstrap_interval`; both are nan if a sample holds nan.
 
     Parameters
     ----------
@@ -176,7 +179,9 @@ def bootstrap_estimate(
     """
     options = {"statistic": statistic, "groups": groups, "n_resamples": n_resamples, "seed": seed}
     n = len(np.asarray(samples[0])) if groups is None else len(np.unique(np.asarray(groups)))
-    return Estimate(float(statistic(*samples)), bootstrap_interval(*samples, **options), n, unit)
+    interval, unknown = bootstrap_interval(*samples, **options), not n or any(map(has_nan, samples))
+    columns = (np.asarray(sample, dtype=float) for sample in samples)  # tables would be matched by their labels
+    return Estimate(np.nan if unknown else float(statistic(*columns)), interval, n, unit)
 
 
 def bootstrap_interval(
@@ -186,9 +191,15 @@ def bootstrap_interval(
     n_resamples: int = 2_000,
     seed: int = 0,
 ) -> Interval:
-    """95% percentile bootstrap interval of a statistic, rows resampled together.
+    r"""95% bootstrap interval of a statistic, rows resampled together.
 
-    Rows of the same passage are not independent draws. With `groups` whole groups are resampled, not rows.
+    Rows of the same passage are not independent draws. With `groups` whole groups are resampled, not rows. Of n units,
+    groups or rows, the mean gets the studentised interval, whose 1.96 is taken from resamples (Efron and Tibshirani,
+    1993, §12.5). Another statistic gets the bias-corrected and accelerated interval (Efron, 1987), at the level at
+    which normal values give Student's, with :math:`\sqrt{n/(n-1)}\,t_{n-1}` in the place of 1.96: n units spread less
+    in their resamples than they do (Hesterberg, 2015). Resamples of fewer than `FEWEST` units do not reach that far:
+    their mean gets Student's interval, another statistic none. The mean of truth values without groups is a share and
+    gets its `wilson_interval`.
 
     Parameters
     ----------
@@ -203,86 +214,91 @@ def bootstrap_interval(
     Returns
     -------
     (float, float)
-        Lower and upper end. Both equal the statistic if all values are the same; both are nan if there is one group
-        only.
+        Lower and upper end. Both are nan where nothing is known of the spread: one unit, a value that is nan, or a
+        statistic that is the same in all resamples.
 
     Raises
     ------
     ValueError
-        If `groups` does not hold one label for each row.
+        If the samples differ in length, or `groups` does not hold one label for each row.
     """
+    seed, n_resamples = check_seed(seed), check_count(n_resamples, "n_resamples", least=1)
     columns = [np.asarray(sample, dtype=float) for sample in samples]
-    if len(columns[0]) < 2 or all(np.ptp(column) == 0 for column in columns):
-        value = float(statistic(*columns))
-        return value, value
-    if groups is not None:
-        return _group_interval(columns, statistic, np.asarray(groups), n_resamples, seed)
-    result = scipy.stats.bootstrap(
-        columns, statistic, paired=True, vectorized=False, n_resamples=n_resamples, method="percentile",
-        rng=np.random.default_rng(seed),
-    )  # fmt: skip
-    return float(result.confidence_interval.low), float(result.confidence_interval.high)
-
-
-def _group_interval(columns, statistic, groups, n_resamples, seed):
-    """The percentile interval of a statistic when whole groups of rows are drawn with replacement."""
-    if groups.shape != (len(columns[0]),):
-        raise ValueError(f"groups must hold one label for each of {len(columns[0])} rows, got shape {groups.shape}")
-    names, group = np.unique(groups, return_inverse=True)
-    if len(names) < 2:
+    if len({column.shape for column in columns}) != 1 or columns[0].ndim != 1:
+        raise ValueError(f"samples must be rows of one length, got shapes {[column.shape for column in columns]}")
+    units = members(groups, len(columns[0]))
+    if len(units) < 2 or any(map(has_nan, columns)):
         return np.nan, np.nan
-    rng, values = np.random.default_rng(seed), np.empty(n_resamples)
-    for k in range(n_resamples):
-        times = np.bincount(rng.integers(len(names), size=len(names)), minlength=len(names))
-        rows = np.repeat(np.arange(len(group)), times[group])
-        values[k] = statistic(*(column[rows] for column in columns))
-    return percentile_interval(values)
+    mean = statistic is np.mean
+    if mean and groups is None and np.asarray(samples[0]).dtype == bool:
+        return wilson_interval(int(columns[0].sum()), len(units))
+    found = mean_interval(columns[0], units, n_resamples, seed) if mean else None
+    if found or len(units) < FEWEST:
+        return found or (np.nan, np.nan)
 
+    def of_units(chosen):
+        rows = chosen if groups is None else np.concatenate([units[k] for k in chosen])
+        return statistic(*(column[rows] for column in columns))
 
-def percentile_interval(draws: ArrayLike) -> Interval:
-    """The middle 95% of resampled values float[R]; both ends are nan if there are none."""
-    draws = np.asarray(draws, dtype=float)
-    low, high = np.quantile(draws, [0.025, 0.975]) if len(draws) else (np.nan, np.nan)
-    return float(low), float(high)
+    return bca_interval(of_units, len(units), n_resamples, seed)
 
 
 def share_estimate(successes: int, n: int, *, unit: str) -> Estimate:
-    """The share of `n` units that are successes, with its `wilson_interval`."""
-    return Estimate(successes / n, wilson_interval(successes, n), n, unit)
+    """The share of `n` units that are successes, with its `wilson_interval`; nan of no unit."""
+    interval = wilson_interval(successes, n)
+    return Estimate(successes / n if n else np.nan, interval, n, unit)
 
 
 def wilson_interval(successes: int, n: int) -> Interval:
-    """95% interval of a share (Wilson, 1927): the shares that a score test does not reject."""
-    low, high = scipy.stats.binomtest(int(successes), int(n)).proportion_ci(method="wilson")
+    """95% interval of a share (Wilson, 1927): the shares that a score test does not reject; nan, nan of no unit."""
+    n = check_count(n, "n")
+    successes = check_count(successes, "successes", most=n)
+    if not n:
+        return np.nan, np.nan
+    low, high = scipy.stats.binomtest(successes, n).proportion_ci(method="wilson")
     return float(low), float(high)
 
 
 def poisson_interval(events: int) -> Interval:
     """Exact 95% interval of a Poisson mean, given one number of events (Garwood, 1936)."""
+    events = check_count(events, "events")
     low = scipy.stats.chi2.ppf(0.025, 2 * events) / 2 if events else 0.0
     return float(low), float(scipy.stats.chi2.ppf(0.975, 2 * events + 2) / 2)
 
 
 def mean_band(samples: ArrayLike, *, within: Interval = (-np.inf, np.inf)) -> pd.DataFrame:
-    """Means of columns with their normal 95% intervals.
+    """Means of columns with their 95% intervals by Student's t.
 
     Parameters
     ----------
     samples : array_like, float[R, K]
         K quantities of each of R independent units.
     within : (float, float)
-        The intervals are cut to the values that a mean can have.
+        The values that a mean can have: the intervals are cut to them, but never short of the mean itself.
 
     Returns
     -------
     DataFrame
-        One row for each column: ``mean, low, high``.
+        One row for each column: ``mean, low, high``. The interval is nan, nan of one unit and of equal units.
+
+    Raises
+    ------
+    ValueError
+        For samples of another shape.
     """
     samples = np.asarray(samples, dtype=float)
-    mean, half = samples.mean(0), 1.96 * samples.std(0, ddof=1) / np.sqrt(len(samples))
-    return pd.DataFrame(
-        {"mean": mean, "low": (mean - half).clip(min=within[0]), "high": (mean + half).clip(max=within[1])}
+    if samples.ndim != 2:
+        raise ValueError(f"samples must have shape (units, quantities), got {samples.shape}")
+    n, mean = len(samples), samples.mean(0)
+    half = np.full_like(mean, np.nan)
+    if n > 1:
+        half = scipy.stats.t.ppf(0.975, n - 1) * samples.std(0, ddof=1) / np.sqrt(n)
+        half[np.ptp(samples, axis=0) <= 1e-12 * np.abs(mean)] = np.nan  # but for rounding
+    low, high = (
+        np.maximum(mean - half, np.minimum(mean, within[0])),
+        np.minimum(mean + half, np.maximum(mean, within[1])),
     )
+    return pd.DataFrame({"mean": mean, "low": low, "high": high})
 
 
 def binned_intervals(x: ArrayLike, y: ArrayLike, *, groups: ArrayLike | None = None, bins: int = 6) -> pd.DataFrame:
@@ -300,22 +316,34 @@ def binned_intervals(x: ArrayLike, y: ArrayLike, *, groups: ArrayLike | None = N
     -------
     DataFrame
         One row per bin: ``x`` (its median), ``mean, low, high``, and ``n`` (its number of rows).
+
+    Raises
+    ------
+    ValueError
+        If there is no row, or an `x` is nan or infinite: its row has no bin.
     """
+    odd = ~np.isfinite(np.asarray(x, float))
+    if odd.any() or not odd.size:
+        raise ValueError(f"x must be finite numbers, got nan or infinity in {odd.sum()} rows of {odd.size}: drop those")
     columns = {
         "x": np.asarray(x),
         "y": np.asarray(y),
         "group": np.arange(len(np.asarray(x))) if groups is None else groups,
     }
     table, rows = pd.DataFrame(columns), []
-    for _, inside in table.groupby(pd.qcut(table.x, bins, duplicates="drop"), observed=True):
+    places: Any = pd.qcut(table.x, bins, labels=False, duplicates="drop")  # nan where all values are the same
+    for _, inside in table.groupby(np.nan_to_num(places)):
         low, high = bootstrap_interval(inside.y, groups=inside.group)
-        rows.append({"x": inside.x.median(), "mean": inside.y.mean(), "low": low, "high": high, "n": len(inside)})
+        rows.append(
+            {"x": inside.x.median(), "mean": inside.y.mean(skipna=False), "low": low, "high": high, "n": len(inside)}
+        )
     return pd.DataFrame(rows)
 
 
 def rank_correlation(x: ArrayLike, y: ArrayLike) -> float:
-    """Spearman's ρ."""
-    return float(np.corrcoef(scipy.stats.rankdata(x), scipy.stats.rankdata(y))[0, 1])
+    """Spearman's ρ; nan if a value is nan, or if all values of `x` or of `y` are the same."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return float(np.corrcoef(scipy.stats.rankdata(x), scipy.stats.rankdata(y))[0, 1])
 
 
 # Convergence of chains -----------------------------------------------------------------------------------------------
@@ -323,6 +351,11 @@ def rank_correlation(x: ArrayLike, y: ArrayLike) -> float:
 
 def convergence(draws: ArrayLike) -> dict[str, float]:
     r"""What practitioners check: rank-normalised split :math:`\hat R` and bulk effective sample size, by arviz.
+
+    :math:`\hat R` compares the variance between halves of chains with the variance within them (Vehtari, Gelman,
+    Simpson, Carpenter and Bürkner, 2021). A half in which nothing changes has none, and hides in the mean over halves:
+    chains that stand still but for one visit would look converged (stan-dev/posterior, issue 167). So a chain that
+    stands still in a half of its draws is stuck.
 
     Parameters
     ----------
@@ -332,13 +365,14 @@ def convergence(draws: ArrayLike) -> dict[str, float]:
     Returns
     -------
     dict
-        ``rhat`` (near one where the chains agree) and ``ess`` (in draws). If every chain stands still ``rhat`` is
-        infinite, or nan if all stand at one value, and ``ess`` is nan.
+        ``rhat`` (near one where the chains agree), ``ess`` (in draws) and ``stuck``, the number of chains that stand
+        still in the first or second half of their draws. If there is one, ``rhat`` is infinite and ``ess`` nan; if all
+        draws are the same, ``rhat`` is nan too.
 
     Raises
     ------
     ValueError
-        Unless there are at least 2 chains of 4 draws.
+        Unless there are at least 2 chains of 4 draws, all of them finite.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # arviz announces its next version at import
@@ -347,9 +381,14 @@ def convergence(draws: ArrayLike) -> dict[str, float]:
     draws = np.asarray(draws, float)
     if draws.ndim != 2 or draws.shape[0] < 2 or draws.shape[1] < 4:
         raise ValueError(f"need at least 2 chains of 4 draws, got shape {draws.shape}")
-    if not np.ptp(draws, axis=1).any():
-        return {"rhat": np.inf if np.ptp(draws) else np.nan, "ess": np.nan}
-    return {"rhat": float(arviz.rhat(draws)), "ess": float(arviz.ess(draws))}  # pyright: ignore[reportArgumentType]
+    if not np.isfinite(draws).all():
+        raise ValueError(f"draws must be finite, got {(~np.isfinite(draws)).sum()} that are not")
+    half = draws.shape[1] // 2
+    stuck = int((~np.ptp([draws[:, :half], draws[:, -half:]], axis=2).all(0)).sum())
+    if stuck:
+        return {"rhat": np.inf if np.ptp(draws) else np.nan, "ess": np.nan, "stuck": stuck}
+    rhat, ess = float(arviz.rhat(draws)), float(arviz.ess(draws))  # pyright: ignore[reportArgumentType]
+    return {"rhat": rhat, "ess": ess, "stuck": 0}
 
 
 # Runs of flags -------------------------------------------------------------------------------------------------------
@@ -357,4 +396,4 @@ def convergence(draws: ArrayLike) -> dict[str, float]:
 
 def true_runs(flags: ArrayLike) -> np.ndarray:
     """First and past-the-last index of every maximal run of true flags, int64[K, 2]."""
-    return np.flatnonzero(np.diff(np.concatenate([[0], np.asarray(flags, int), [0]]))).reshape(-1, 2)
+    return np.flatnonzero(np.diff(np.concatenate([[0], np.asarray(flags, bool), [0]]))).reshape(-1, 2)

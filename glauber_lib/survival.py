@@ -1,25 +1,42 @@
-"""Censored times: Kaplan–Meier curves, their medians and intervals."""
+"""Censored times: Kaplan–Meier curves, their medians and other quantiles."""
+
+import math
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
+import scipy.stats
 from numpy.typing import ArrayLike
 
-from glauber_lib.stats import Estimate, Interval
+from glauber_lib.stats import Estimate
 
 
 def _kaplan_meier(time, observed):
     """The curve of right-censored times; None if no event was seen."""
     from statsmodels.duration.survfunc import SurvfuncRight  # takes a second, and not every reader of topics asks
 
-    observed = np.asarray(observed, bool)
-    return SurvfuncRight(np.asarray(time, float), observed.astype(int)) if observed.any() else None
+    time, observed = np.asarray(time, float), np.asarray(observed, float)
+    if time.shape != observed.shape or time.ndim != 1:
+        raise ValueError(f"time and observed must be rows of one length, got shapes {time.shape} and {observed.shape}")
+    if not np.isfinite(time).all() or (time < 0).any():
+        raise ValueError(f"times must be finite and not negative, got {time[~(np.isfinite(time) & (time >= 0))][:5]}")
+    if not np.isin(observed, (0, 1)).all():
+        raise ValueError(f"observed must be true or false, got {observed[~np.isin(observed, (0, 1))][:5]}")
+    return SurvfuncRight(time, observed.astype(int)) if observed.any() else None
 
 
-def median_estimate(time: ArrayLike, observed: ArrayLike, *, unit: str) -> Estimate:
-    """`median_survival` with its `median_interval`; censored unless every event was seen."""
-    kind = "estimate" if np.all(observed) else "censored"
-    interval = median_interval(time, observed)
-    return Estimate(median_survival(time, observed), interval, len(np.asarray(time)), unit, kind)
+def _first_at(curve, left, *, below):
+    """First time at which the share `left` or less, or only less if `below`, had no event; nan if there is none.
+
+    The share is a product of fractions. Where its rounded value is near `left` the exact one decides.
+    """
+    left = Fraction(left).limit_denominator(1_000_000)  # of 0.6 three fifths
+    reached = np.asarray(curve.surv_prob) < float(left)
+    for k in np.flatnonzero(np.isclose(curve.surv_prob, float(left), rtol=0, atol=1e-9)):
+        risk, events = ([int(count) for count in counts[: k + 1]] for counts in (curve.n_risk, curve.n_events))
+        share = Fraction(math.prod(r - e for r, e in zip(risk, events, strict=True)), math.prod(risk))
+        reached[k] = share < left or (share == left and not below)
+    return float(curve.surv_times[reached].min()) if reached.any() else math.nan
 
 
 def time_until(time: ArrayLike, observed: ArrayLike, share: float, *, unit: str) -> Estimate:
@@ -39,20 +56,52 @@ def time_until(time: ArrayLike, observed: ArrayLike, share: float, *, unit: str)
     -------
     Estimate
         The first time at which the curve is at 1 - `share` or below, nan if the curve does not fall so far, with a
-        95% interval (inverted test of the curve) whose upper end may be infinite; censored unless every event was seen.
+        95% interval (beta products, mid-p) whose upper end may be infinite; both ends are nan if all events came at
+        once. Censored unless every event was seen.
+
+    Raises
+    ------
+    ValueError
+        If a time is negative or not finite, `observed` is neither true nor false, or `share` is not between 0 and 1.
     """
+    if not 0 < share < 1:
+        raise ValueError(f"share must lie above 0 and below 1, got {share!r}")
     fit, n = _kaplan_meier(time, observed), len(np.asarray(time))
     kind = "estimate" if np.all(observed) else "censored"
     if fit is None:
         return Estimate(np.nan, (np.nan, np.inf), n, unit, kind)
-    with np.errstate(divide="ignore", invalid="ignore"):  # at curves of one and zero
-        low, high = fit.quantile_ci(share)
-    reached = fit.surv_times[fit.surv_prob <= 1 - share + 1e-12]  # a product of fractions may miss by rounding
-    return Estimate(float(reached.min()) if len(reached) else np.nan, (float(low), float(high)), n, unit, kind)
+    left = 1 - Fraction(share).limit_denominator(1_000_000)
+    return Estimate(_first_at(fit, left, below=False), _interval_at(fit, np.asarray(time), left), n, unit, kind)
+
+
+def _interval_at(curve, time, left):
+    """95% interval of the time at which the share `left` had no event (beta products, mid-p).
+
+    Of r units at risk, d events leave a share that is Beta(r - d + 1, d). The curve is a product of these, which is a
+    beta variable nearly, by its first two moments (Fay, Brittain and Proschan, 2013; mid-p: Fay and Brittain, 2016).
+    """
+    at, risk, events = np.append(0.0, curve.surv_times), np.append(1.0, curve.n_risk), np.append(0.0, curve.n_events)
+    first = np.cumprod((risk - events + 1) / (risk + 1))
+    second = np.cumprod((risk - events + 1) * (risk - events + 2) / (risk + 1) / (risk + 2))
+    rest = (time > at[:, None]).sum(1)  # at risk afterwards: what the next event would leave bounds the share below
+    after = np.where(rest, _beta_chance(first * rest / (rest + 1), second * rest / (rest + 2), float(left)), 1.0)
+    chance = (_beta_chance(first, second, float(left)) + after) / 2  # that the share is at `left` or below
+    low, high = (at[chance >= tail] for tail in (0.025, 0.975))
+    ends = low.min() if len(low) else at[-1], high.min() if len(high) else np.inf
+    return (np.nan, np.nan) if ends[0] == ends[1] else (float(ends[0]), float(ends[1]))
+
+
+def _beta_chance(first, second, value):
+    """Chance that beta variables of the given first two moments are at most `value`."""
+    variance = second - first**2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        weight = first * (1 - first) / variance - 1
+        chance = scipy.stats.beta.cdf(value, first * weight, (1 - first) * weight)
+    return np.where(variance > 1e-15, chance, first <= value)
 
 
 def median_survival(time: ArrayLike, observed: ArrayLike) -> float:
-    """Kaplan–Meier median of right-censored times; nan if the curve does not fall below one half.
+    """Kaplan–Meier median of right-censored times: the first at which less than one half had no event; nan if none is.
 
     Parameters
     ----------
@@ -60,18 +109,14 @@ def median_survival(time: ArrayLike, observed: ArrayLike) -> float:
         Time of the event, or of the end of observation.
     observed : array_like, bool[K]
         Whether the event was seen.
+
+    Raises
+    ------
+    ValueError
+        As `time_until`.
     """
     curve = _kaplan_meier(time, observed)
-    return float(curve.quantile(0.5)) if curve else float("nan")
-
-
-def median_interval(time: ArrayLike, observed: ArrayLike) -> Interval:
-    """95% interval of `median_survival` (inverted test of the curve); the upper end may be infinite."""
-    curve = _kaplan_meier(time, observed)
-    if curve is None:
-        return float("nan"), float("inf")
-    low, high = curve.quantile_ci(0.5)
-    return float(low), float(high)
+    return _first_at(curve, Fraction(1, 2), below=True) if curve else math.nan
 
 
 def survival_curve(time: ArrayLike, observed: ArrayLike) -> pd.DataFrame:

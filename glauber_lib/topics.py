@@ -1,6 +1,6 @@
 r"""Topics along a chain, and their labels as a Markov chain (paper §6.2).
 
-A label path holds the number of the topic that scores highest at each record of a chain.
+A label path holds the number of the topic that scores highest at each record of a chain (`top_labels`).
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from glauber_lib.checks import check_count, check_indices
 from glauber_lib.readings import TextScorer
 from glauber_lib.stats import Estimate, Interval, bootstrap_estimate, percentile_interval, true_runs
 from glauber_lib.survival import median_survival
@@ -37,13 +38,24 @@ def choose_seeds(
         With a column ``topic``, topic by topic.
     others : DataFrame
         The passages that seed no chain.
+
+    Raises
+    ------
+    ValueError
+        If a topic has fewer passages than `per_topic`, or a score is nan.
     """
+    per_topic = check_count(per_topic, "per_topic", least=1)
+    counts = passages.topic.value_counts() if "topic" in passages else None
+    few = {t: int(counts.get(t, 0)) for t in topics if counts.get(t, 0) < per_topic} if counts is not None else {}
+    if few or len(passages) < per_topic * len(topics):
+        raise ValueError(f"each of {len(topics)} topics takes {per_topic} passages, got {few or len(passages)}")
     if "topic" in passages:
         seeds = pd.concat(
             [passages.loc[passages.topic == topic].head(per_topic) for topic in topics], ignore_index=True
         )
         return seeds, passages.loc[~passages.id.isin(seeds.id)]
     score, free, chosen = scorer.score(list(passages.text)), np.ones(len(passages), bool), []
+    _check_scores(score)
     for topic in topics:
         order = np.argsort(-np.where(free, score[:, scorer.labels.index(topic)], -np.inf), kind="stable")[:per_topic]
         chosen.append(passages.iloc[order].assign(topic=topic))
@@ -51,12 +63,60 @@ def choose_seeds(
     return pd.concat(chosen, ignore_index=True), passages.loc[free]
 
 
+def top_labels(scores: ArrayLike, *, resolution: float = 1e-5) -> tuple[np.ndarray, np.ndarray]:
+    """The label that scores highest, and where it is a near-tie.
+
+    A scorer computes in float32, and the same text scores differently by some 1e-6 in another batch or on another
+    processor. A label that leads by less than `resolution` may therefore change without a cause.
+
+    Parameters
+    ----------
+    scores : array_like, float[..., L]
+        Probabilities of two or more labels.
+    resolution : float
+        Difference of two scores up to which they count as equal.
+
+    Returns
+    -------
+    labels : ndarray, int64[...]
+        Of equal scores the first.
+    near : ndarray, bool[...]
+        Whether the next label scores as much, but for `resolution`.
+
+    Raises
+    ------
+    ValueError
+        If a score is nan.
+    """
+    scores = np.asarray(scores)
+    _check_scores(scores)
+    second, first = np.moveaxis(np.partition(scores, -2, axis=-1)[..., -2:], -1, 0)
+    return scores.argmax(-1), first - second <= resolution
+
+
+def _check_scores(scores):
+    if np.isnan(scores).any():
+        raise ValueError(f"scores must be numbers, got nan in {np.isnan(scores).any(-1).sum()} texts: mend the scorer")
+
+
 def transition_counts(paths: ArrayLike, n_labels: int) -> np.ndarray:
-    """Transitions int64[L, L] from one record to the next in label paths int[C, K], all chains together."""
-    paths = np.asarray(paths)
+    """Transitions int64[L, L] from one record to the next in label paths int[C, K], all chains together.
+
+    ValueError for labels outside 0 .. L - 1.
+    """
+    paths = _check_paths(paths, n_labels)
     return np.bincount(
         (paths[:, :-1] * n_labels + paths[:, 1:]).ravel(), minlength=n_labels**2
     ).reshape(n_labels, n_labels)  # fmt: skip
+
+
+def _check_paths(paths, n_labels=None):
+    """Label paths as int64[C, K] with labels in 0 .. n_labels - 1."""
+    array = np.asarray(paths)
+    most = np.iinfo(np.int64).max if n_labels is None else check_count(n_labels, "n_labels", least=1)
+    if array.ndim != 2 or not array.size:
+        raise ValueError(f"paths must have shape (chains, records), got {array.shape}")
+    return check_indices(array, most, "labels of paths")
 
 
 def entropy_production(counts: ArrayLike) -> float:
@@ -82,7 +142,7 @@ def reversible_paths(paths: ArrayLike, n_labels: int, rng: np.random.Generator, 
 
     The simulated paths start where `paths` start and are as long.
     """
-    paths = np.asarray(paths)
+    paths = _check_paths(paths, n_labels)
     counts = transition_counts(paths, n_labels)
     flow = counts + counts.T + 1e-9
     cumulated = (flow / flow.sum(1, keepdims=True)).cumsum(1)
@@ -117,13 +177,15 @@ class EntropyProduction:
 
     @property
     def interval(self) -> Interval:
-        """95% interval of `measured` over resampled paths, cut at zero."""
+        """95% interval of `measured` over resampled paths, cut at zero; nan, nan if they are all the same."""
         low, high = percentile_interval(self.resampled)
-        return max(low, 0.0), max(high, 0.0)
+        return float(np.maximum(low, 0.0)), float(np.maximum(high, 0.0))
 
     @property
     def p(self) -> float:
-        """Share of the simulated chains in detailed balance that produce as much; never zero."""
+        """Share of the simulated chains in detailed balance that produce as much; never zero, nan without paths."""
+        if np.isnan(self.measured) or np.isnan(self.reversible).any() or not len(self.reversible):
+            return float("nan")
         return float((1 + (self.reversible >= self.measured).sum()) / (1 + len(self.reversible)))
 
     def excess(self, unit: str) -> Estimate:
@@ -135,8 +197,17 @@ class EntropyProduction:
 def measure_entropy_production(
     paths: ArrayLike, n_labels: int, rng: np.random.Generator, *, n_resamples: int = 500
 ) -> EntropyProduction:
-    """Entropy production of label paths int[C, K], its interval over paths, and that of chains in detailed balance."""
-    paths = np.asarray(paths)
+    """Entropy production of label paths int[C, K], its interval over paths, and that of chains in detailed balance.
+
+    Raises
+    ------
+    ValueError
+        If there is no path, or the paths have one record: no transition is seen.
+    """
+    n_resamples = check_count(n_resamples, "n_resamples", least=1)
+    if np.ndim(paths) != 2 or not len(np.asarray(paths)) or np.shape(paths)[1] < 2:
+        raise ValueError(f"need paths of two records or more, got shape {np.shape(paths)}")
+    paths = _check_paths(paths, n_labels)
     each = np.stack([transition_counts(path[None], n_labels) for path in paths])  # (C, L, L)
     times = rng.multinomial(len(paths), np.full(len(paths), 1 / len(paths)), size=n_resamples)  # (R, C)
     drawn = _productions(np.tensordot(times, each, 1))
@@ -156,7 +227,7 @@ def persistence(paths: ArrayLike, labels: Sequence[str]) -> pd.DataFrame:
         ``mean`` (share of them that are followed by the label itself; nan if there are none) with its interval ``low``,
         ``high`` over chains, and ``share`` of all following records that have the label: what independent draws give.
     """
-    paths, rows = np.asarray(paths), []
+    paths, rows = _check_paths(paths, len(labels)), []
     for k, label in enumerate(labels):
         held = paths[:, :-1] == k
         stays = (held & (paths[:, 1:] == k)).sum(1)
@@ -178,7 +249,7 @@ def persistence_excess(paths: ArrayLike, n_labels: int, *, unit: str = "chains")
 
     Both are computed again in every resample of the chains, from label paths int[C, K].
     """
-    paths = np.asarray(paths)
+    paths = _check_paths(paths, n_labels)
     same = (paths[:, 1:] == paths[:, :-1]).mean(1)
     shares = np.stack([(paths[:, 1:] == k).mean(1) for k in range(n_labels)], axis=1)  # (C, L)
     excess = lambda rows: same[rows.astype(int)].mean() - (shares[rows.astype(int)].mean(0) ** 2).sum()  # noqa: E731
@@ -195,9 +266,14 @@ def dwell_times(paths: ArrayLike, label: int) -> tuple[np.ndarray, np.ndarray]:
         seen counts to the last record. A run in the last record alone is left out.
     ended : ndarray, bool[R]
         Whether the end was seen; the others are censored.
+
+    Raises
+    ------
+    ValueError
+        For a `label` that is no number of one, such as its name.
     """
-    length, ended = [], []
-    for path in np.asarray(paths):
+    length, ended, label = [], [], check_count(label, "label")
+    for path in _check_paths(paths):
         for first, last in true_runs(path == label):
             if last < len(path) or last - first > 1:
                 length.append(min(last, len(path) - 1) - first)
@@ -215,9 +291,14 @@ def recurrence_times(paths: ArrayLike, label: int) -> tuple[np.ndarray, np.ndarr
         record. An absence that begins in the last record is left out.
     back : ndarray, bool[R]
         Whether the label came back; the others are censored.
+
+    Raises
+    ------
+    ValueError
+        For a `label` that is no number of one, such as its name.
     """
-    length, back = [], []
-    for path in np.asarray(paths):
+    length, back, label = [], [], check_count(label, "label")
+    for path in _check_paths(paths):
         at = np.flatnonzero(path == label)
         for k, place in enumerate(at):
             following = at[k + 1] if k + 1 < len(at) else len(path)
@@ -238,7 +319,7 @@ def describe_labels(paths: ArrayLike, labels: Sequence[str]) -> pd.DataFrame:
         ``dwell`` and how many were ``cut_off`` by the end; of `recurrence_times` the median ``recurrence`` and how many
         absences were ``never_back``. Medians are in records; nan if more than half of the times are censored.
     """
-    paths, rows = np.asarray(paths), []
+    paths, rows = _check_paths(paths, len(labels)), []
     for k, label in enumerate(labels):
         (dwell, ended), (away, back) = dwell_times(paths, k), recurrence_times(paths, k)
         rows.append(

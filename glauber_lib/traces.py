@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from glauber_lib.checkpoints import Stored
+from glauber_lib.checks import ABSENT, check_count, check_whole
 
 
 def moves_before(end: float, moves: Sequence[np.ndarray]) -> np.ndarray:
@@ -60,11 +61,9 @@ def replay(
     Raises
     ------
     ValueError
-        If one of `steps` is outside 0 .. n_steps.
+        If one of `steps` is no whole number in 0 .. n_steps.
     """
-    steps = np.atleast_1d(steps)
-    if steps.min() < 0 or steps.max() > n_steps:
-        raise ValueError(f"steps must lie in 0..{n_steps}, got {steps.min()}..{steps.max()}")
+    steps = np.atleast_1d(check_whole(steps, "steps", most=n_steps))
     out = np.empty((len(steps), *initial.shape), dtype=np.int64)
     state, done, (row, site) = initial.copy(), 0, places
     n_moves = np.searchsorted(step, steps, side="left")  # moves at steps < steps[k]
@@ -107,6 +106,8 @@ class Trace(Stored):
         Conditionals evaluated.
     complete : bool
         False after an interruption.
+    model_checksum : str
+        Digest of what the model's scores depend on (`checksums.model_checksum`); empty where it is not known.
     """
 
     initial: np.ndarray
@@ -125,9 +126,13 @@ class Trace(Stored):
     model: str = ""
     model_calls: int = field(default=0, compare=False)
     complete: bool = True
+    model_checksum: str = ""
 
     def states(self, steps: npt.ArrayLike) -> np.ndarray:
-        """States int64[K, B, n] after each of the K numbers of `steps`; ValueError outside 0 .. n_steps."""
+        """States int64[K, B, n] after each of the K numbers of `steps`; ValueError outside 0 .. n_steps.
+
+        A state that is shorter than others is filled up with -1.
+        """
         return replay(self.initial, self.step, (self.chain, self.site), self.new, steps, self.n_steps)
 
     @cached_property
@@ -143,15 +148,22 @@ class Trace(Stored):
         Returns
         -------
         states : ndarray, int64[K, n]
+            Of the chain's own length: without what fills up a shorter state.
         entered : ndarray, int64[K]
             Steps done when the state was entered.
         durations : ndarray, int64[K]
             Steps spent there; the last one is censored by the end of the run, or by `until`.
+
+        Raises
+        ------
+        ValueError
+            Unless `row` is one of the chains.
         """
+        row = check_count(row, "row", most=len(self.initial) - 1)
         mine = np.flatnonzero(self.chain == row)
         steps, visit = np.unique(self.step[mine], return_inverse=True)
         entered = np.concatenate([[0], steps + 1])
-        tokens = np.tile(self.initial[row], (len(entered), 1))  # (K, n)
+        tokens = np.tile(self.initial[row][self.initial[row] != ABSENT], (len(entered), 1))  # (K, n)
         tokens[visit + 1, self.site[mine]] = self.new[mine]
         last = np.zeros_like(tokens)  # the visit that last changed the site
         last[visit + 1, self.site[mine]] = visit + 1

@@ -1,7 +1,7 @@
 r"""Traps: where a chain hardly moves, and what holds it there (paper App. A.1, C)."""
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from sklearn.cluster import AgglomerativeClustering
 
+from glauber_lib.checks import ABSENT, check_count, check_states, check_whole
 from glauber_lib.margins import describe_trap
 from glauber_lib.readings import TextEmbedder, cosine_distance, embed_states
 from glauber_lib.stats import Estimate, bootstrap_estimate, true_runs
@@ -39,15 +40,36 @@ def still_runs(vectors: np.ndarray, steps: ArrayLike, *, window: int = 300, thre
     Returns
     -------
     list of (int, int)
-        First and last step of each run.
+        First and last step of each run; none of a chain that was recorded for less than a window.
+
+    Raises
+    ------
+    ValueError
+        Unless `steps` increase, there is one embedding for each, and every window holds a record after its first: no
+        step between two records may be longer than `window`.
     """
-    steps = np.asarray(steps)
+    steps, window = _check_windows(steps, window)
+    if len(vectors) != len(steps):
+        raise ValueError(f"need one embedding for each of {len(steps)} steps, got {len(vectors)}")
     starts = [k for k in range(len(steps)) if steps[k] + window <= steps[-1]]
     still = []
     for k in starts:
         end = np.searchsorted(steps, steps[k] + window, side="right")
         still.append(cosine_distance(vectors[k + 1 : end], vectors[k]).mean() < threshold)
     return [(int(steps[a]), int(steps[b - 1] + window)) for a, b in true_runs(still)]
+
+
+def _check_windows(steps, window):
+    """The steps of records, and steps of a window that starts at each of them."""
+    steps, window = check_whole(steps, "steps"), check_count(window, "window", least=1)
+    stride = np.diff(steps)
+    if steps.ndim != 1 or not steps.size or (stride <= 0).any():
+        raise ValueError(f"steps must be an increasing list, got {steps.tolist()}")
+    if stride.max(initial=0) > window:
+        raise ValueError(
+            f"records are {stride.max()} steps apart, a window has {window}: it would hold its first alone"
+        )
+    return steps, window
 
 
 def occupied_runs(
@@ -72,9 +94,14 @@ def occupied_runs(
     -------
     list of (int, int)
         First and last step of each run.
+
+    Raises
+    ------
+    ValueError
+        Unless `steps` increase by at most `window`, and `n_states` is one or more.
     """
     states, entered, durations = visits
-    steps = np.asarray(steps)
+    (steps, window), n_states = _check_windows(steps, window), check_count(n_states, "n_states", least=1)
     code = np.unique(states, axis=0, return_inverse=True)[1].ravel()
     starts = steps[steps + window <= steps[-1]]
     trapped = []
@@ -117,12 +144,16 @@ def overlap_excess(still: ArrayLike, occupied: ArrayLike, *, unit: str = "chains
     return bootstrap_estimate(both, one, other, statistic=excess, unit=unit)
 
 
-def template_families(states: ArrayLike, *, threshold: float = 0.5) -> tuple[np.ndarray, list[np.ndarray]]:
+def template_families(
+    states: np.ndarray | Sequence[ArrayLike], *, threshold: float = 0.5
+) -> tuple[np.ndarray, list[np.ndarray]]:
     """Families of states that share a template: average linkage on the share of sites that differ.
+
+    A site that one of two states lacks differs; one that both lack does not count.
 
     Parameters
     ----------
-    states : array_like, int[K, n]
+    states : array_like, int[K, n], or a list of K states of any lengths
     threshold : float
         Families that differ at this share of the sites or more stay separate.
 
@@ -131,12 +162,15 @@ def template_families(states: ArrayLike, *, threshold: float = 0.5) -> tuple[np.
     family : ndarray, int64[K]
         Number of each state's family; family 0 is the largest.
     templates : list of ndarray, int64[n]
-        One for each family: the token at each site, or -1 if the family's states differ there.
+        One for each family: the token at each site, or -1 if the family's states differ or end there.
     """
-    states = np.asarray(states)
+    if len(states) == 0:
+        return np.zeros(0, int), []
+    states = check_states(states, fills=True)
     if len(states) < 2:
         return np.zeros(len(states), int), [row.copy() for row in states]
-    apart = (states[:, None] != states).mean(2)
+    there = states != ABSENT
+    apart = (states[:, None] != states).sum(2) / (there[:, None] | there).sum(2)
     options: Any = {"n_clusters": None, "metric": "precomputed", "linkage": "average", "distance_threshold": threshold}
     cluster = AgglomerativeClustering(**options).fit_predict(apart)
     rank = np.argsort(np.argsort(-np.bincount(cluster), kind="stable"), kind="stable")
@@ -184,7 +218,7 @@ class TrapSurvey:
         the trap's steps, ``mean_gap`` and ``min_gap`` (logits), ``type`` (perfect if every gap is positive),
         ``escape`` (exact one-step escape probability), ``bound`` (the paper's bound on it), ``holding`` (the chain's
         longest single stay there, steps). Of its family (`template_families` of the modal states): ``family``, its
-        number, and ``template``, the token at each site or -1.
+        number, and ``template``, the token at each site or -1 (`template_families`).
     looks : ndarray, int64[K]
         Steps of the states that were embedded.
     still : ndarray, bool[B, K]
@@ -242,7 +276,13 @@ def survey_traps(
         See `still_runs`.
     shortest : int
         Least duration of a trap, in steps; the published ones last 150 or more.
+
+    Raises
+    ------
+    ValueError
+        For a `stride` below one or above the window.
     """
+    stride = check_count(stride, "stride", least=1, most=check_count(window, "window", least=1))
     looks = np.arange(0, trace.n_steps + 1, stride)
     states = trace.states(looks)  # (K, B, n)
     still, occupied = np.zeros((2, states.shape[1], len(looks)), bool)
@@ -263,7 +303,7 @@ def survey_traps(
             rows.append(
                 {
                     "chain": chain, "temperature": trace.temperature[chain], "start": first, "duration": duration,
-                    "censored": last + stride > trace.n_steps, "text": model.texts(state[None])[0], "state": tokens,
+                    "censored": last + stride > trace.n_steps, "text": model.texts([state])[0], "state": tokens,
                     "share": share, **describe(tokens, trace.temperature[chain]),
                     "holding": int(visits[2][(visits[0] == state).all(1)].max()),
                 }

@@ -37,12 +37,12 @@ import pandas as pd
 from glauber_lib import drift, escape, exact, influence, margins, models
 from glauber_lib.chains import run_chains
 from glauber_lib.paper import Run
-from glauber_lib.plotting import COLORS, matrix, plain_ticks, reference_line, value_ticks
+from glauber_lib.plotting import COLORS, literal, matrix, plain_ticks, reference_line, value_ticks
 from glauber_lib.stats import Estimate, bootstrap_estimate, poisson_interval, rank_correlation, share_estimate
 
 run = Run("02_bounds", profile)
 model = run.model(run["model"])
-passages = run.passages(model).text
+passages = run.passages(model, n=max(run["n_tokens"], run["drift_sites"])).text
 n = run["n_tokens"]
 
 # %% [markdown]
@@ -423,7 +423,7 @@ pd.DataFrame(
         "stationary": law[most],
         "pseudo-likelihood": pseudo[most],
     }
-).style.format(precision=4).hide()
+).style.format(precision=4, escape="html").hide()
 
 # %% [markdown]
 # ## A basin made by one token
@@ -581,7 +581,9 @@ def draw_strip(axis):
     for token, color in zip(watched, COLORS, strict=False):
         rows = strip[(strip.token == token) & (strip.temperature == coldest) & (strip["count"] < drift_sites)]
         ratio = rows.groupby("count").lead.agg(["min", "median"])
-        axis.plot(ratio.index, ratio["median"], "o-", markersize=4, color=color, label=model.words([token])[0])
+        axis.plot(
+            ratio.index, ratio["median"], "o-", markersize=4, color=color, label=literal(f"‘{model.words([token])[0]}’")
+        )
         axis.plot(ratio.index, ratio["min"], "v:", markersize=4, color=color)
     axis.set(xlabel="sites that hold the token", ylabel="log p₊/p₋ (dot: median, triangle: min)")
     axis.set_title(f"A strip of counts, τ = {coldest:g}, {len(filler)} states each")
@@ -601,7 +603,8 @@ def draw_departures(axis):
     for (column, (style, label)), color in zip(lines.items(), COLORS[1:], strict=False):
         axis.plot(departures.temperature, departures[column], style, markersize=4, color=color, label=label)
     axis.set(yscale="log", xlabel="temperature τ", ylabel="steps")
-    axis.set_title(f"From ‘{model.words([strongest])[0]}’ at all {drift_sites} sites to at most {floor}", fontsize=10)
+    word = literal(model.words([strongest])[0])
+    axis.set_title(f"From ‘{word}’ at all {drift_sites} sites to at most {floor}", fontsize=10)
     value_ticks(axis, departures.temperature)
     axis.legend(fontsize=8)
 

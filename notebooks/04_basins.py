@@ -51,7 +51,7 @@ from glauber_lib.paper import Run
 run = Run("04_basins", profile)
 model, n = run.model(run["model"]), run["n_tokens"]
 compared = list(dict.fromkeys([run["model"], *run["models"]]))  # the chain's own model and those of Table 4
-passages = run.passages(*map(run.model, compared))
+passages = run.passages(*map(run.model, compared), n=n)
 tools = run.instruments(passages)
 scorer, seeds, labels = tools.scorer, tools.seeds, tools.scorer.labels
 judges = {"first": scorer, "second": tools.second}
@@ -63,9 +63,9 @@ spread = lambda k: np.linspace(0, len(seeds) - 1, k).astype(int)  # noqa: E731  
 
 
 def span(values, digits=2):
-    """Student's 95% interval of the mean as text."""
+    """Student's 95% interval of the mean as text; a dash where the values tell none."""
     band = stats.mean_band(np.asarray(values, float)[:, None])
-    return f"{band.low[0]:.{digits}f}–{band.high[0]:.{digits}f}"
+    return "–" if np.isnan(band.low[0]) else f"{band.low[0]:.{digits}f}–{band.high[0]:.{digits}f}"
 
 
 # %% [markdown]
@@ -117,7 +117,7 @@ known = run.cached(scorer.score, cut_short(passages)) if labelled else None  # (
 
 def accuracy(scores, topic):
     """How often the label that scores highest is the passage's topic."""
-    hits = np.array(labels)[scores.argmax(1)] == topic
+    hits = np.array(labels)[topics.top_labels(scores)[0]] == topic
     return stats.share_estimate(hits.sum(), len(hits), unit="passages")
 
 
@@ -275,7 +275,7 @@ def panel_topic(axis, title, mine, own_score):
             axis.plot(times, edge, color=plotting.COLORS[color], linestyle=dash, linewidth=0.5)
     level = texts["first"]["noise"][:, politics].mean()
     axis.axhline(level, color="0.3", linestyle=":", label="politics in noise")
-    axis.set(title=f"{title}, {mine.sum()} chains", ylim=(0, 1.02))
+    axis.set(title=f"{plotting.literal(title)}, {mine.sum()} chains", ylim=(0, 1.02))
 
 
 # %%
@@ -424,7 +424,8 @@ for which, (low, across) in crossed.items():
 # An interval of the difference below zero would contradict it.
 
 # %%
-paths = path["first"].argmax(2).T  # (chains, times)
+best, near = topics.top_labels(path["first"])
+paths = best.T  # (chains, times)
 flow = topics.transition_counts(paths, len(labels))
 production = topics.measure_entropy_production(paths, len(labels), np.random.default_rng([run.seed, 1]))
 stays = topics.persistence(paths, labels)
@@ -486,7 +487,8 @@ run.save_figure(figure, "basins-topic-chain")
 run.claim(
     "basins/topics-persist",
     topics.persistence_excess(paths, len(labels)),
-    note=f"{(paths[:, 1:] == paths[:, :-1]).mean():.2f} of looks {run['score_every']} steps apart keep the label",
+    note=f"{(paths[:, 1:] == paths[:, :-1]).mean():.2f} of looks {run['score_every']} steps apart keep the label; "
+    f"{near.sum()} of {near.size} labels are near-ties",
 )
 run.claim(
     "basins/topics-out-of-equilibrium",

@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 from tqdm.auto import tqdm
 from train import Windows, held_out_loss
 
+from glauber_lib.answers import ask
 from glauber_lib.checkpoints import Stored
 from glauber_lib.embedded import EMBEDDED, empty_network, is_stored, package_tokenizer
 from glauber_lib.incompatibility import Rectangles, measure_rectangles, sample_rectangles
@@ -113,7 +114,7 @@ def row_sums(model, contexts, replacements):
     for context, tokens, out in zip(contexts, replacements, sums, strict=True):
         states = np.tile(context, (n + 1, 1))
         states[np.arange(1, n + 1), np.arange(n)] = tokens
-        law = model.scores(states[row], site).double().softmax(1)
+        law = ask(model, states[row], site).double().softmax(1)
         for i in range(n):
             before, *after = law[site == i]
             out[i] = sum(0.5 * (before - x).abs().sum().item() for x in after)
@@ -176,13 +177,13 @@ def follow(args):
     questions = Questions.load(kept)
     with np.load(args.tokens) as file:
         windows = Windows(dict(file), held_out=True)
-    lines = args.out.read_text().splitlines() if args.out.exists() else []
+    lines = args.out.read_text(encoding="utf-8").splitlines() if args.out.exists() else []
     done = {json.loads(line)["step"] for line in lines}
     for step in tqdm([step for step in snapshots if step not in done], desc=args.model, unit="snapshot"):
         load_snapshot(model, snapshots[step])
         line = {"step": step, "tokens": args.before + step * args.batch, "reference": questions.reference}
         line |= measure(model, questions, passages, windows, args.batches)
-        with args.out.open("a") as file:
+        with args.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
 

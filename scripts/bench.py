@@ -355,7 +355,7 @@ def main():
     result["scaling"] = measure_scaling(model, passages)
     for path, text in ((options.out, json.dumps(result, indent=1, default=float) + "\n"), (options.page, page(result))):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
     print(page(result))
 
 

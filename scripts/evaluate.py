@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import load_file
 from tqdm.auto import tqdm
 
+from glauber_lib.answers import ask
 from glauber_lib.chains import run_chains
 from glauber_lib.embedded import DATA, EMBEDDED, PACKAGES, load_embedded, package_tokenizer
 from glauber_lib.language import CausalLM, MaskedLM, load_model
@@ -92,7 +93,7 @@ def log_probabilities(model, passages, sites):
         if isinstance(model, CausalLM):
             law = model.log_factors(state[None])[0, asked]
         else:
-            law = model.scores(np.repeat(state[None], len(asked), axis=0), asked).double().log_softmax(1)
+            law = ask(model, np.repeat(state[None], len(asked), axis=0), asked).double().log_softmax(1)
         own = law.gather(1, torch.from_numpy(state[asked])[:, None].to(law.device))
         ranks = (law > own).sum(1).cpu().numpy()
         columns = {"passage": number, "topic": passage.topic, "tokens": len(state)}
@@ -234,7 +235,7 @@ def training_part(folder):
     log = folder / "training.jsonl"
     if not log.exists():
         return []
-    lines = sorted(map(json.loads, log.read_text().splitlines()), key=lambda line: line["step"])
+    lines = sorted(map(json.loads, log.read_text(encoding="utf-8").splitlines()), key=lambda line: line["step"])
     draw_training(lines, folder / "training.png")
     return [
         "## Along the training\n",
@@ -328,7 +329,7 @@ def write_card(name, folder, corpora, stride, beside):
         What ``training.json`` holds then.
     """
     model, here, causal, passages = load(name, folder), Path(folder) / name, EMBEDDED[name]["causal"], load_passages()
-    facts = json.loads((here / "training.json").read_text())
+    facts = json.loads((here / "training.json").read_text(encoding="utf-8"))
     frame = log_probabilities(model, passages, every(model, passages, stride))
     found, words = summary(frame), nats_per_word(frame, passages)
     error = frame.groupby("passage").log_prob.mean().sem()  # sites of one passage are not independent
@@ -358,7 +359,7 @@ def write_card(name, folder, corpora, stride, beside):
             else ""
         )
         lines.append(f"{text}{cased}\n")
-    (here / "training.json").write_text(json.dumps(facts, indent=1) + "\n")
+    (here / "training.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     parts = [
         f"# {name}\n",
         recipe(name, facts, here),
@@ -378,7 +379,7 @@ def write_card(name, folder, corpora, stride, beside):
         "Fetched and cleaned by `scripts/corpus_registry.py` and `scripts/corpus_debian.py`; the text itself is not "
         "redistributed here.\n",
     ]
-    (here / "README.md").write_text("\n".join(parts))
+    (here / "README.md").write_text("\n".join(parts), encoding="utf-8")
     return facts
 
 

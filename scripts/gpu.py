@@ -177,9 +177,9 @@ def main():
     table = pd.DataFrame(rows).to_markdown(index=False, floatfmt=".3g")
     text = f"# {card}\n\nRandom weights, for timing only; n = {N}, τ = 1, torch {torch.__version__}.\n\n{table}\n\n{predicted}"
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps({"card": card, "rows": rows}, indent=1, default=float) + "\n")
+    options.out.write_text(json.dumps({"card": card, "rows": rows}, indent=1, default=float) + "\n", encoding="utf-8")
     if cuda:
-        options.page.write_text(text)
+        options.page.write_text(text, encoding="utf-8")
         put_between(START, END, predicted, PAGE)
     print(text)
     return failed

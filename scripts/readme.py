@@ -6,7 +6,7 @@ row for each of its members that was measured.
 
 import json
 
-from glauber_lib.paper import ROOT
+from glauber_lib.paper import ROOT, tables
 from glauber_lib.paper.claims import find_entry, measured, number, read_claims
 
 START, END = "<!-- claims: written by make readme -->\n", "<!-- end of claims -->"
@@ -37,7 +37,7 @@ def claims_table(claims):
     for claim in claims:
         published = number(claim["published"]) + (f" ({claim['printed']})" if claim["printed"] else "")
         cells = (claim["statement"], measured(claim), f"{claim['n']} {claim['unit']}", published, claim["verdict"])
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        lines.append(tables.line(cells))
     return "\n".join(lines) + "\n"
 
 

@@ -242,7 +242,7 @@ def train(args):
                 line = {"step": step, "tokens": seen, "train": float(np.mean(recent)), **losses,
                         "tokens_per_s": (seen - began_seen) / (time.time() - began)}  # fmt: skip
                 bar.write(json.dumps(line))
-                with log.open("a") as file:
+                with log.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(line) + "\n")
                 torch.save(
                     {"model": network.state_dict(), "average": average.state_dict(),
@@ -262,7 +262,7 @@ def train(args):
         facts = {"steps": step, "tokens": seen, "held_out_nats": round(min(losses.values()), 4)}
         facts |= {name: getattr(args, name) for name in RECORDED}
         if args.init:
-            start = json.loads((args.init / "training.json").read_text())
+            start = json.loads((args.init / "training.json").read_text(encoding="utf-8"))
             before = {name: start[name] for name in ("steps", "tokens", "note") if name in start}
             facts |= {"init": args.init.name, "before": before}
         save_embedded(best, args.export, facts)

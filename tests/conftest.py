@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.slow)
 
 
-TEXTS = [json.loads(line)["text"] for line in (DATA / "passages.jsonl").read_text().splitlines()]
+TEXTS = [json.loads(line)["text"] for line in (DATA / "passages.jsonl").read_text(encoding="utf-8").splitlines()]
 PROTEINS = ["".join(row) for row in np.random.default_rng(0).choice([*"LAGVSERTIDPKQNFYMHWC"], size=(24, 120))]
 
 

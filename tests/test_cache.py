@@ -1,11 +1,14 @@
 """Cached results: what their key depends on, how they are stored without pickle, which are dropped."""
 
 import dataclasses
+import importlib
 import json
+import linecache
 import multiprocessing
 import os
 import shutil
 import signal
+import sys
 import zipfile
 
 import numpy as np
@@ -16,8 +19,9 @@ from conftest import random_table
 from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from transformers import BertForMaskedLM
 
-from glauber_lib import chains, exact, incompatibility, language
+from glauber_lib import chains, checksums, exact, incompatibility, language
 from glauber_lib.chains import run_chains
 from glauber_lib.couplings import coalesce
 from glauber_lib.influence import measure_influence, replacement_tokens
@@ -130,7 +134,7 @@ def test_of_an_array_the_content_counts_and_not_its_place_in_memory(keep):
     assert keep(rank, array) == keep(rank, np.asfortranarray(array)) == keep(rank, np.repeat(array, 2, 0)[::2]) == 1
 
 
-@pytest.mark.parametrize("value", [object(), np.mean, lambda: 1, IsingModel(np.zeros((2, 2))), {1: object()}])
+@pytest.mark.parametrize("value", [object(), np.mean, lambda: 1, {1: object()}])
 def test_what_is_no_plain_data_and_has_no_key_is_refused_with_what_to_do(keep, value):
     with pytest.raises(TypeError, match="give the class a cache_key"):
         keep(rank, value)
@@ -147,16 +151,79 @@ def test_a_function_that_has_no_source_of_its_own_is_refused(keep):
         keep(lambda: 1)
 
 
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A module of the reader's own: a function that writes it and imports it anew."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # two writings in a second have one time stamp
+
+    def write(source):
+        (tmp_path / "own_module.py").write_text(source)
+        sys.modules.pop("own_module", None)
+        importlib.invalidate_caches()
+        linecache.clearcache()
+        return importlib.import_module("own_module")
+
+    yield write
+    sys.modules.pop("own_module", None)
+
+
+def test_a_function_that_is_written_anew_in_its_file_is_computed_anew(keep, own):
+    assert keep(own("def f(x):\n    return x + 1\n").f, 1) == 2
+    assert keep(own("def f(x):\n    return x + 2\n").f, 1) == 3
+
+
+@pytest.mark.parametrize("change", ["defined anew", "file edited"])
+def test_a_function_that_is_not_what_stands_in_its_file_is_computed_and_not_kept(keep, own, folder, change):
+    source = "def f(x):\n    return x + 1\n"
+    module = own(source)
+    assert keep(module.f, 1) == 2
+    if change == "defined anew":
+        exec(source.replace("1", "2"), vars(module))
+    else:
+        own(source.replace("1", "2"))
+    with pytest.warns(UserWarning, match=r"own_module.f is not what stands in .*: .* Computed and not kept"):
+        assert keep(module.f, 1) == (3 if change == "defined anew" else 2)
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_of_a_path_the_content_counts(keep, tmp_path):
+    file = tmp_path / "data" / "mine.txt"
+    file.parent.mkdir()
+    assert keep(rank, file) == 1
+    for k, content in enumerate(["one", "two"]):
+        file.write_text(content)
+        assert keep(rank, file) == keep(rank, file) == 2 + 2 * k
+        assert keep(rank, file.parent) == keep(rank, file.parent) == 3 + 2 * k
+
+
+def test_a_change_of_the_reader_s_own_class_makes_the_results_of_it_stale(keep, own):
+    source = "class Model:\n    cache_key = 'the same'\n    size = 1\n"
+    assert keep(rank, own(source).Model()) == keep(rank, own(source).Model()) == 1
+    assert keep(rank, own(source.replace("= 1", "= 2")).Model()) == 2
+
+
 def test_a_model_counts_by_its_weights_and_vocabulary(keep, tiny_folders):
     load = lambda **options: language.load_model(tiny_folders["bert"], **options)  # noqa: E731
     assert keep(rank, load()) == keep(rank, load(batch_tokens=50)) == 1
     changed = load()
+    assert keep(rank, changed) == 1
     changed.network.bert.embeddings.word_embeddings.weight.data[7, 7] += 1e-4
     assert keep(rank, changed) == 2
     assert keep(rank, load(vocabulary=range(300, 310))) == 3
     assert keep(rank, random_table(2, 2)) == 4
     assert keep(rank, random_table(2, 2, seed=1)) == 5
     assert keep(rank, random_table(2, 2)) == 4  # the same again, another object
+
+
+def test_a_model_counts_by_what_computes(keep, tiny_folders):
+    load = lambda **options: language.load_model(tiny_folders["bert"], **options)  # noqa: E731
+    assert keep(rank, load()) == 1
+    eager = BertForMaskedLM.from_pretrained(tiny_folders["bert"], attn_implementation="eager")
+    assert keep(rank, language.MaskedLM(eager, load().tokenizer)) == 2
+    compiled = load(compiled=True)  # nothing is compiled before it is asked
+    assert keep(rank, compiled) == 3
+    assert keep(rank, load()) == 1 and keep(rank, load().double()) == keep(rank, compiled.double()) == 4
 
 
 def test_a_model_whose_weights_are_written_to_counts_anew(keep, tiny_folders):
@@ -182,6 +249,17 @@ def test_the_precision_of_a_graphics_card_counts(keep):
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
     assert len(CALLS) == 2
+
+
+def test_the_precision_of_the_processor_counts_also_by_the_newer_setting(keep):
+    assert keep(add, 1) == 1
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    try:
+        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+        assert checksums.matmul_precision()["cpu"] == "bf16"
+        assert keep(add, 1) == 1 and len(CALLS) == 2
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = before
 
 
 def test_a_method_counts_by_its_object_and_its_name(keep, tiny_folders):
@@ -454,6 +532,19 @@ def test_the_newest_entry_stays_though_it_is_beyond_the_limit(keep, folder, monk
     assert len(CALLS) == 2 and len(list(folder.iterdir())) == 1
 
 
+def test_what_was_left_behind_counts_too(keep, folder, monkeypatch):
+    folder.mkdir()
+    for k, name in enumerate(["a.npz", "a.npz.12", "a.zip.12.partial"]):
+        (folder / name).write_bytes(bytes(1_000))
+        os.utime(folder / name, (k + 1, k + 1))
+    monkeypatch.setenv("GLAUBER_CACHE_BYTES", "2500")
+    keep(add, 1)
+    assert {path.name for path in folder.iterdir()} >= {"a.zip.12.partial"} and not (folder / "a.npz").exists()
+    monkeypatch.setenv("GLAUBER_CACHE_BYTES", "1")
+    keep(add, 2)
+    assert len(list(folder.iterdir())) == 1
+
+
 @pytest.mark.parametrize("text", ["much", "inf"])
 def test_a_limit_that_is_no_number_is_refused(keep, text, monkeypatch):
     monkeypatch.setenv("GLAUBER_CACHE_BYTES", text)
@@ -478,13 +569,14 @@ def test_a_failed_computation_stores_nothing(keep, folder):
 # What was interrupted ----------------------------------------------------------------------------------------------
 
 
-def half():
-    return dataclasses.replace(run_chains(MODEL, [[0, 0]], n_steps=5), complete=False)
+def half(complete):
+    return dataclasses.replace(run_chains(MODEL, [[0, 0]], n_steps=5), complete=complete)
 
 
-def test_an_interrupted_run_is_not_stored_as_the_result(keep, folder):
+@pytest.mark.parametrize("complete", [False, np.False_])
+def test_an_interrupted_run_is_not_stored_as_the_result(keep, folder, complete):
     with pytest.raises(KeyboardInterrupt):
-        keep(half)
+        keep(half, complete)
     assert not list(folder.iterdir())
 
 
@@ -547,11 +639,29 @@ def test_a_computation_that_can_be_resumed_is_given_a_file_beside_its_entry(keep
     assert other != file
 
 
-def test_where_a_result_cannot_be_stored_what_was_done_is_not_lost(keep, folder, monkeypatch):
-    monkeypatch.setattr(cache, "write_entry", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(OSError, match="No space left"):
-        keep(run_chains, MODEL, [[0, 0]], n_steps=100, seed=1)
-    assert Trace.load(entry_of(folder)).n_steps == 100
+FULL = OSError(28, "No space left on device")
+
+
+def test_a_result_that_cannot_be_stored_is_returned_with_a_warning_and_its_checkpoint_stays(keep, folder, monkeypatch):
+    monkeypatch.setattr(cache, "write_entry", lambda *_: (_ for _ in ()).throw(FULL))
+    with pytest.warns(UserWarning, match=r"run_chains-.*' cannot be kept: .*No space left"):
+        trace = keep(run_chains, MODEL, [[0, 0]], n_steps=100, seed=1)
+    assert trace.n_steps == 100 and Trace.load(entry_of(folder)).n_steps == 100
+
+
+def test_a_result_of_a_type_that_cannot_be_stored_is_returned_with_a_warning(keep, folder):
+    RESULTS["odd"] = {1, 2}
+    with pytest.warns(UserWarning, match=r"give-.*' cannot be kept: a result of type builtins.set"):
+        assert keep(give, "odd") == {1, 2}
+    assert not list(folder.iterdir())
+
+
+def test_where_the_folder_cannot_be_written_the_result_is_returned_with_a_warning(keep, folder):
+    folder.write_text("a file in its place")
+    with pytest.warns(UserWarning, match=r"cache' cannot be written \(.*\): no result is kept"):
+        assert keep(run_chains, MODEL, [[0, 0]], n_steps=100, seed=1).complete
+    with pytest.warns(UserWarning):
+        assert keep(add, 1) == 1
 
 
 class Interrupted(TabularModel):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from glauber_lib import checkpoints, exact
 from glauber_lib.chains import run_chains
+from glauber_lib.couplings import coalesce
 from glauber_lib.draws import inverse_cdf, probabilities, uniforms
 from glauber_lib.models import TabularModel
 from glauber_lib.traces import Trace
@@ -132,6 +134,41 @@ def test_the_interval_of_a_draw_holds_its_uniform_and_has_its_probability(weight
     (index,), (low,), (high,) = inverse_cdf(row, torch.tensor([uniform], dtype=torch.float64))
     assert low - 1e-15 <= uniform <= high + 1e-15
     assert float(high - low) == pytest.approx(weights[index] / sum(weights), abs=1e-14)
+
+
+def test_of_a_million_draws_from_a_half_banned_row_none_is_banned():
+    scores = torch.randn(10, 1_000, generator=torch.Generator().manual_seed(0))
+    scores[:, ::2] = -torch.inf
+    scores[0, 501:] = scores[1, :500] = -torch.inf  # banned at either end
+    law = probabilities(scores, np.ones(10))
+    uniform = torch.from_numpy(np.random.default_rng(0).random(10**6))
+    drawn = [
+        inverse_cdf(law[k].expand(len(part), -1), part)[0] for k in range(10) for part in uniform[k::10].split(1_000)
+    ]
+    drawn = torch.cat(drawn).view(10, -1)
+    assert drawn.numel() == 10**6 and scores.gather(1, drawn).isfinite().all()
+    for k in range(10):
+        assert fit(np.bincount(drawn[k], minlength=1_000), law[k]) > 1e-4
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
+def test_draws_are_in_float64_whatever_the_weights_and_half_precision_is_refused(kind):
+    row, uniform = torch.full((1, 30_000), 1e-3, dtype=kind), torch.linspace(0, 1, 101, dtype=torch.float64)[:100]
+    if kind != torch.float32:
+        with pytest.raises(ValueError, match=r"weights must be float32 or float64, got b?float16"):
+            inverse_cdf(row.expand(100, -1), uniform)
+        with pytest.raises(ValueError, match=r"uniforms must be float32 or float64, got b?float16"):
+            inverse_cdf(row.double().expand(100, -1), uniform.to(kind))
+        return
+    index, low, high = inverse_cdf(row.expand(100, -1), uniform + 1e-3 / 30_000)
+    np.testing.assert_array_equal(index, np.arange(100) * 300)
+    assert low.dtype == high.dtype == torch.float64
+
+
+@pytest.mark.parametrize("weights", [[0.0, 0.0], [np.nan, 1.0]])
+def test_weights_without_a_law_are_refused(weights):
+    with pytest.raises(ValueError, match=f"must have a positive sum, got {sum(weights)}"):
+        inverse_cdf(torch.tensor([[1.0, 1.0], weights], dtype=torch.float64), torch.zeros(2, dtype=torch.float64))
 
 
 def test_a_flat_law_of_thirty_thousand_tokens_is_drawn_in_full_precision():
@@ -288,8 +325,8 @@ def test_visits_tell_the_same_story_as_states(trace):
 
 
 def test_steps_outside_the_run_are_refused(trace):
-    for steps in ([-1], [0, 701]):
-        with pytest.raises(ValueError, match=r"steps must lie in 0\.\.700"):
+    for steps in ([-1], [0, 701], [np.nan], [2.5], True):
+        with pytest.raises(ValueError, match=r"steps must be whole numbers in 0\.\.700"):
             trace.states(steps)
 
 
@@ -325,8 +362,24 @@ def test_zero_steps_leave_the_initial_states():
         ({"states": np.zeros((0, 2))}, r"states must have shape \(chains, sites\)"),
         ({"frozen": [True, True]}, "every chain needs a free site"),
         ({"frozen": [[False, True], [True, True]]}, "all are frozen in chain 1"),
-        ({"n_steps": -1}, "n_steps must be >= 0"),
-        ({"max_moves": 0}, "max_moves must be at least 1, got 0"),
+        ({"frozen": [0, 1]}, r"frozen must be bool\[2\] or bool\[2, 2\].*got int64\[2\]"),
+        ({"frozen": [True]}, r"frozen must be bool\[2\].*got bool\[1\]"),
+        *(
+            ({"n_steps": n}, "n_steps must be a whole number in")
+            for n in (-1, 2.5, np.nan, np.inf, True, "5", None, 2**63)
+        ),
+        *(({"max_moves": n}, "max_moves must be a whole number >= 1, got") for n in (0, 1.5, True)),
+        *(({"seed": s}, "seed must be a whole number in") for s in (-1, 0.5, np.nan, True, "0", None, 2**64)),
+        *(
+            ({"chains": c}, "chain numbers must be whole numbers >= 0")
+            for c in ([0.5, 1], [0, -1], [True, False], "ab")
+        ),
+        ({"chains": [0]}, r"need one chain number per state, got shape \(1,\) for 2"),
+        *(
+            ({"until": u}, r"until must return bool\[2\]")
+            for u in (lambda x: True, lambda x: x.sum(1), lambda x: x > 0)
+        ),
+        ({"temperature": [1.0, 1.0, 1.0]}, r"temperature must be one number or of shape \(2,\)"),
     ],
 )
 def test_bad_input_is_refused_before_any_model_call(options, message):
@@ -334,6 +387,62 @@ def test_bad_input_is_refused_before_any_model_call(options, message):
     with pytest.raises(ValueError, match=message):
         run_chains(watched, **{"states": [[0, 0], [1, 1]], "n_steps": 5, **options})
     assert watched.calls == 0
+
+
+def test_whole_numbers_of_any_kind_are_one_number():
+    model, options = random_table(2, 3), {"states": [[0, 0]], "chains": [4], "seed": 3, "n_steps": 1_000}
+    expected = moves_of(run_chains(model, **options))
+    for change in (
+        {"seed": 3.0},
+        {"seed": np.uint8(3)},
+        {"n_steps": 1e3},
+        {"chains": [4.0]},
+        {"n_steps": np.array(1000)},
+    ):
+        assert moves_of(run_chains(model, **{**options, **change})) == expected
+    largest = run_chains(model, [[0, 0]], n_steps=20, seed=2**64 - 1, chains=[2**63 - 1])
+    assert len(largest.step) > 3
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_another_model_does_not_go_on_from_a_trace_or_a_checkpoint(checkpoint, tmp_path):
+    mine, other, file = random_table(2, 3), random_table(2, 3, seed=1), tmp_path / "chains.npz"
+    half = run_chains(mine, [[0, 0]], n_steps=50, checkpoint=file if checkpoint else None)
+    options = {"checkpoint": file} if checkpoint else {"resume": half}
+    with pytest.raises(ValueError, match=r"was made by the model .*, not by"):
+        run_chains(other, [[0, 0]], n_steps=90, **options)
+    same = random_table(2, 3)  # made again
+    assert run_chains(same, [[0, 0]], n_steps=90, **options).model_checksum == half.model_checksum
+
+
+def test_a_trace_of_a_model_of_another_name_without_checksums_is_not_gone_on_from():
+    mine, other = Watched(random_table(2, 3)), Watched(random_table(2, 3))
+    mine.name, other.name = "mine", "other"
+    half = run_chains(mine, [[0, 0]], n_steps=5)
+    with pytest.raises(ValueError, match=r"made by the model 'mine' .*, not by 'other'"):
+        run_chains(other, None, n_steps=5, resume=half)
+
+
+def test_the_steps_of_a_run_and_of_what_it_goes_on_from_stay_below_64_bits():
+    stuck = TabularModel(np.array([[[0.0, 0.0], [-800.0, -800.0]], [[0.0, -800.0]] * 2]))
+    half = run_chains(stuck, [[0, 0]], n_steps=2**61, holding="geometric")
+    with pytest.raises(ValueError, match="n_steps must be a whole number in"):
+        run_chains(stuck, None, n_steps=2**61 + 1, resume=half)
+    assert run_chains(stuck, None, n_steps=2**61, resume=half).n_steps == 2**62
+
+
+def test_visits_are_of_a_chain_of_the_trace_and_of_its_own_length():
+    trace = run_chains(random_table(3, 3), [[0, 1, 2], [2, 2, 2]], n_steps=40)
+    for row in (-1, 2, 0.5):
+        with pytest.raises(ValueError, match=r"row must be a whole number in 0\.\.1"):
+            trace.visits(row)
+    short = Trace(np.array([[1, 0, -1]]), *np.array([[3, 0, 1, 0, 2]]).T, 9, *trace_settings(3))
+    states, entered, durations = short.visits(0)
+    assert (states.tolist(), entered.tolist(), durations.tolist()) == ([[1, 0], [1, 2]], [0, 4], [4, 5])
+
+
+def trace_settings(n):
+    return np.array([1.0]), 0, np.array([0]), np.zeros((1, n), bool), np.array([-1])
 
 
 @pytest.mark.parametrize("holding", ["path", "geometric"])
@@ -409,6 +518,50 @@ def test_a_checkpoint_that_cannot_be_read_is_said_in_a_line_and_begun_anew(conte
     with pytest.warns(UserWarning, match=r"cannot be read .*: begins anew") as said:
         again = run_chains(model, [[0, 0]], n_steps=50, checkpoint=file)
     assert moves_of(again) == moves_of(whole) and "\n" not in str(said[0].message)
+
+
+@pytest.mark.parametrize("place", ["no/folder/chains.npz", ".", "file/chains.npz"])
+def test_a_checkpoint_that_cannot_be_written_is_refused_before_any_work(place, tmp_path):
+    (tmp_path / "file").touch()
+    watched, pairs = Watched(random_table(2, 3)), ([[0, 0]], [[1, 1]])
+    for run in (partial(run_chains, watched, [[0, 0]]), partial(coalesce, watched, *pairs)):
+        with pytest.raises(ValueError, match=r"cannot be written \(.*\): name a file in a folder that is there"):
+            run(n_steps=50, checkpoint=tmp_path / place)
+    assert watched.calls == 0
+
+
+def test_a_result_whose_checkpoint_cannot_be_written_is_returned_with_a_warning(tmp_path, monkeypatch):
+    model, file = random_table(2, 3), tmp_path / "chains.npz"
+    whole = run_chains(model, [[0, 0]], n_steps=50)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT", 0.0)
+    full = lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))  # noqa: E731
+    monkeypatch.setattr(checkpoints.os, "fsync", full)
+    with pytest.warns(UserWarning, match=r"chains.npz' cannot be written \(.*No space left"):
+        trace = run_chains(model, [[0, 0]], n_steps=50, checkpoint=file)
+    assert moves_of(trace) == moves_of(whole) and trace.complete and not list(tmp_path.iterdir())
+
+
+def test_numbers_of_numpy_are_kept_in_a_checkpoint(tmp_path):
+    model, x, y, count = random_table(2, 3), [[0, 0]], [[1, 1]], np.int64(50)
+    for k, run in enumerate((partial(run_chains, model, x), partial(coalesce, model, x, y))):
+        file = tmp_path / f"{k}.npz"
+        first = run(n_steps=count, seed=np.int64(3), checkpoint=file)
+        again = run(n_steps=count, seed=np.int64(3), checkpoint=file)
+        assert again.complete and again.n_steps == first.n_steps == 50
+        assert np.array_equal(again.final, first.final)
+
+
+def test_a_file_that_is_no_result_or_another_kind_of_result_is_said_to_be(tmp_path):
+    model, file = random_table(2, 3), tmp_path / "chains.npz"
+    file.touch()
+    with pytest.raises(ValueError, match=r"chains.npz' cannot be read \(EOFError"):
+        Trace.load(file)
+    file.unlink()
+    run_chains(model, [[0, 0]], n_steps=50, checkpoint=file)
+    before = file.read_bytes()
+    with pytest.raises(ValueError, match=r"chains.npz' is no Coalescence .*; delete it or name another file"):
+        coalesce(model, [[0, 0]], [[1, 1]], n_steps=50, checkpoint=file)
+    assert file.read_bytes() == before
 
 
 def test_a_chain_in_which_nothing_happens_is_written_too(tmp_path, monkeypatch):

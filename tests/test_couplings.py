@@ -1,5 +1,7 @@
 """The maximal coupling against its law, and coupled pairs against a plain loop."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -142,7 +144,7 @@ def test_a_coalesced_pair_is_left_where_it_met():
 @pytest.mark.parametrize("steps", [-1, 13, [0, 5, 13], [-1, 5]])
 def test_states_at_steps_that_were_not_run_are_refused(steps):
     run = coalesce(random_table(2, 2), [[0, 0]], [[1, 1]], n_steps=12)
-    with pytest.raises(ValueError, match=r"steps must lie in 0\.\.12"):
+    with pytest.raises(ValueError, match=r"steps must be whole numbers in 0\.\.12"):
         run.states(steps)
 
 
@@ -167,10 +169,44 @@ def test_hamming_fits_the_final_states():
 
 def test_one_number_for_two_pairs_and_a_negative_seed_are_refused():
     model, x = IsingModel(np.zeros((2, 2))), np.zeros((2, 2), int)
-    with pytest.raises(ValueError, match="one chain number per state"):
+    with pytest.raises(ValueError, match="one pair number per state"):
         coalesce(model, x, 1 - x, n_steps=5, pairs=[0])
-    with pytest.raises(ValueError, match="seed >= 0"):
+    with pytest.raises(ValueError, match="seed must be a whole number in"):
         coalesce(model, x, 1 - x, n_steps=5, seed=-1)
+
+
+@pytest.mark.parametrize("n_steps", [-1, 2.5, np.nan, np.inf, "9", True, 2**63])
+def test_a_budget_of_pairs_that_is_no_whole_number_is_refused_before_any_model_call(n_steps):
+    watched = Watched(random_table(2, 2))
+    with pytest.raises(ValueError, match="n_steps must be a whole number in"):
+        coalesce(watched, [[0, 0]], [[1, 1]], n_steps=n_steps)
+    assert watched.calls == 0
+
+
+def test_a_result_grows_with_what_happened_and_not_with_the_budget(tmp_path):
+    model, starts = random_table(3, 3), (np.zeros((40, 3), int), np.full((40, 3), 2))
+    short = coalesce(model, *starts, n_steps=1e3)
+    assert not short.censored.any() and short.time.max() < 100
+    tracemalloc.start()
+    long = coalesce(model, *starts, n_steps=3_000_000_000, checkpoint=tmp_path / "pairs.npz")
+    assert tracemalloc.get_traced_memory()[1] < 2**25
+    tracemalloc.stop()
+    np.testing.assert_array_equal(long.time, short.time)
+    np.testing.assert_array_equal(long.moves, short.moves)
+    np.testing.assert_array_equal(long.states([7, 3_000_000_000])[0], short.states([7])[0])
+    assert (tmp_path / "pairs.npz").stat().st_size < 2**15
+
+
+def test_pairs_of_states_of_several_lengths_are_refused():
+    with pytest.raises(ValueError, match="states must have one length"):
+        coalesce(random_table(2, 3), [[0, 0], [1]], [[1, 1], [0]], n_steps=3)
+
+
+def test_another_model_does_not_go_on_from_a_checkpoint_of_pairs(tmp_path):
+    file, options = tmp_path / "pairs.npz", {"n_steps": 30, "temperature": 0.2}
+    coalesce(random_table(2, 3), [[0, 0]], [[1, 2]], checkpoint=file, **options)
+    with pytest.raises(ValueError, match=r"was made by the model .*, not by"):
+        coalesce(random_table(2, 3, seed=1), [[0, 0]], [[1, 2]], checkpoint=file, **options)
 
 
 def test_identical_pairs_are_coalesced_from_the_start_and_cost_nothing():
@@ -250,7 +286,7 @@ def test_a_temperature_that_is_not_positive_is_refused(temperature):
 
 
 def test_states_of_wrong_shape_are_refused():
-    with pytest.raises(ValueError, match="must both have shape"):
+    with pytest.raises(ValueError, match=r"states must have shape \(chains, sites\)"):
         coalesce(random_table(2, 2), [0, 0], [1, 1], n_steps=3)
 
 

@@ -104,6 +104,16 @@ def test_a_hitting_time_lies_between_the_looks_around_it():
     }  # fmt: skip
 
 
+def test_a_distance_that_misses_a_level_by_rounding_has_reached_it_and_a_nan_is_refused():
+    share = 1 - np.array([[5, 5, 4, 1]]) / 5  # 1 - 4/5 is below 0.2 by rounding
+    for values in (share, share.astype(np.float32)):
+        assert share[0, 2] < 0.2 and hitting_times({5: values}, [0, 1, 2, 3], 0.2).high.tolist() == [2]
+    with pytest.raises(ValueError, match="nan in 1 trials of n = 8"):
+        hitting_times({5: share, 8: [[0, 0.5, np.nan, 0.9]]}, [0, 1, 2, 3], 0.2)
+    with pytest.raises(ValueError, match="above the distance at the start"):
+        hitting_times({5: share}, [0, 1, 2, 3], 0.0)
+
+
 def log_normal_times(law, *, trials=30, spread=0.2, seed=0):
     """Lengths and log-normal times of a growth law with a = 3."""
     n = np.repeat([5, 8, 12, 20, 32], trials)
@@ -166,6 +176,35 @@ def test_trials_of_one_passage_are_resampled_together():
     assert together > 1.5 * alone
 
 
+def test_times_that_identify_no_growth_give_no_number():
+    n = np.repeat([5, 8, 12], 6)
+    for low, high in ((np.full(18, 40.0), np.full(18, np.inf)), (np.zeros(18), np.full(18, 40.0))):
+        found = compare_growth(n, low, high, n_resamples=5)
+        assert list(found.index) == list(GROWTH) and found.isna().all(axis=None)
+    one = compare_growth(np.full(8, 5), np.arange(1, 9), np.arange(2, 10), n_resamples=20)
+    assert one.a.notna().all() and one.filter(like="excess").isna().all(axis=None)
+    group = compare_growth(n, 3.0 * n, 4.0 * n + np.arange(18), groups=np.zeros(18), n_resamples=5)
+    assert group[["low", "high", "excess_low", "excess_high"]].isna().all(axis=None)
+    assert np.isnan(group.a["n"]) and group.a["n²"] > 0  # 3.5 n lies in all intervals, no multiple of n² does
+
+
+def test_resamples_without_an_event_raise_the_upper_end_to_infinity():
+    low, high = np.full(12, 40.0), np.full(12, np.inf)
+    low[[0, 6]], high[[0, 6]] = 20, 30
+    found = compare_growth(np.repeat([5, 8], 6), low, high, n_resamples=100)
+    assert (found.low < found.a).all() and np.isinf(found.high).all()
+
+
+@pytest.mark.parametrize(
+    "n, low, high",
+    [([5, 8], [1, np.nan], [2, 3]), ([5, 8], [1, 2], [2, np.nan]), ([5, 8], [1, 3], [2, 3]), ([5, 8], [-1, 1], [2, 3]),
+     ([1, 8], [1, 1], [2, 3]), ([np.nan, 8], [1, 1], [2, 3]), ([5], [1, 1], [2, 3]), ([], [], [])],
+)  # fmt: skip
+def test_times_that_are_none_are_refused(n, low, high):
+    with pytest.raises(ValueError, match="must"):
+        compare_growth(n, low, high)
+
+
 # Transition --------------------------------------------------------------------------------------------------------
 
 
@@ -209,8 +248,67 @@ def test_a_sharp_change_is_known_no_better_than_the_grid():
     assert found.interval[0] <= 1.0 < found.center < 2.0 <= found.interval[1]
 
 
+def test_incomplete_runs_are_refused_by_name():
+    frame = runs(1.0, 0.4, lengths=(5, 10), pairs=8)
+    cold = frame[(frame.n == 5) & (frame.temperature == 0.25) & (frame.pair < 4)].index
+    with pytest.raises(ValueError, match=r"at n = 5, τ = 0.25 pair 0 has 0, and 3 more"):
+        transition_temperatures(frame.drop(cold))
+    with pytest.raises(ValueError, match=r"at n = 10, τ = 0.25 pair 7 has 0, and 5 more"):
+        transition_temperatures(frame[(frame.n == 5) | (frame.pair < 7)])
+    with pytest.raises(ValueError, match=r"pair 0 has 2;"):
+        transition_temperatures(pd.concat([frame, frame.iloc[[0]]]))
+    with pytest.raises(ValueError, match="got 4 runs without"):
+        transition_temperatures(frame.astype({"met": object}).assign(met=lambda f: f.met.where(~f.index.isin(cold))))
+    with pytest.raises(ValueError, match="n = 5 has runs at one temperature"):
+        transition_temperatures(frame[frame.temperature == 0.5])
+
+
+def test_one_pair_or_resamples_without_a_center_give_no_interval():
+    (one,) = transition_temperatures(runs(1.0, 0.4, lengths=(5,), pairs=1), n_resamples=20).values()
+    assert one.center > 0 and np.isnan(one.interval).all()
+    rows = [(5, t, pair, t > 1.5 and pair == 0) for t in (0.5, 1.0, 2.0, 4.0) for pair in range(2)]
+    rows[-1] = (5, 4.0, 1, True)
+    frame = pd.DataFrame(rows, columns=["n", "temperature", "pair", "met"])
+    frame.loc[(frame.pair == 1), "met"] = [True, False, False, False]  # falls: no center in a quarter of the resamples
+    (found,) = transition_temperatures(frame, n_resamples=50).values()
+    assert np.isfinite(found.centers).mean() < 0.9 and np.isnan(found.interval).all()
+
+
 @pytest.mark.parametrize("met", [True, False])
 def test_one_sided_data_give_no_center(met):
     frame = runs(1.0, 0.4, lengths=(5,), pairs=3).assign(met=met)
     (found,) = transition_temperatures(frame, n_resamples=3).values()
     assert np.isnan(found.center) and np.isnan(found.interval).all() and "outside" in str(found)
+
+
+def test_missing_lengths_texts_and_temperatures_of_runs_are_refused():
+    frame = runs(1.0, 0.4, lengths=(5, 10), pairs=8)
+    for column in ("n", "temperature", "pair"):
+        with pytest.raises(ValueError, match="every run must have its n, temperature and pair"):
+            transition_temperatures(frame.assign(**{column: frame[column].astype(float).where(frame.n == 5)}))
+    for met in (frame.met.astype(str), frame.met * 0.5 + 0.2):
+        with pytest.raises(ValueError, match="met must be true or false"):
+            transition_temperatures(frame.assign(met=met))
+    with pytest.raises(ValueError, match="temperature must be > 0"):
+        transition_temperatures(frame.replace({"temperature": {0.25: 0.0}}))
+    with pytest.raises(ValueError, match="got 0 of 0"):
+        transition_temperatures(frame[:0])
+
+
+@pytest.mark.parametrize("looks, level", [([0, 1, 2, 9], 0.3), ([0, 1], 0.3), ([2, 1, 0], 0.3), ([0, 1, 2], np.nan),
+                                          ([0, np.nan, 2], 0.3)])  # fmt: skip
+def test_looks_that_are_not_those_of_the_distances_are_refused(looks, level):
+    with pytest.raises(ValueError, match=r"looks must rise|distances must have shape"):
+        hitting_times({5: [[0, 0.2, 0.6]]}, looks, level)
+
+
+def test_groups_of_other_trials_and_bounds_of_no_chain_are_refused():
+    n = np.repeat([5, 10], 3)
+    for groups in ([0, 1, 2], [0, 1, 2, 0, 1, np.nan]):
+        with pytest.raises(ValueError, match="one label for each of 6 rows"):
+            compare_growth(n, n * 1.0, n * 2.0, groups=groups, n_resamples=2)
+    for alpha, size, chance in ((np.nan, 5, 0.5), (-1, 5, 0.5), (0.5, 0, 0.5), (0.5, 5, 1.0), (0.5, 5, 2.0)):
+        with pytest.raises(ValueError, match="alpha must be a number"):
+            coalescence_bound(alpha, size, chance)
+    with pytest.raises(ValueError, match="states must have shape"):
+        coalescence_beside_mixing(exact.tabulate(IsingModel(np.zeros((2, 2))), 2), [0, 1], [1, 1], [1.0], n_steps=9)

@@ -64,7 +64,7 @@ def test_states_with_count_spreads_the_token_over_all_sites_and_leaves_its_input
 
 
 def test_an_impossible_count_is_refused():
-    with pytest.raises(ValueError, match=r"count must lie in 0\.\.3, got 4"):
+    with pytest.raises(ValueError, match=r"count must be a whole number in 0\.\.3, got 4"):
         states_with_count([[0, 1, 1]], 0, 4)
 
 
@@ -99,6 +99,11 @@ def test_a_summary_of_a_scan_says_where_the_least_lead_is_lost():
     assert list(table.lead) == [2.0, 1.0, -1.0]
     np.testing.assert_allclose(table.allowed, np.exp([2.0, 2.0, 0.0]))
     np.testing.assert_allclose(table.lost, [10**1.5, np.inf, np.nan])
+
+
+def test_a_lead_that_float64_does_not_hold_is_lost_where_it_turns():
+    scan = pd.DataFrame({"token": 1, "count": 3, "temperature": [0.1, 1.0, 2.0], "lead": [np.inf, -0.5, -1.0]})
+    assert summarize_scan(scan).lost[0] == pytest.approx(1.0)
 
 
 def test_a_summary_of_drift_resamples_groups():
@@ -142,3 +147,21 @@ def test_predictions_of_a_count_escape_are_exact_for_independent_sites():
     assert found["lead"] == pytest.approx(np.log(0.2 * enter / (0.8 * (1 - enter)))) and found["bound"] == 1
     with pytest.raises(ValueError, match=r"the counts 1 to 5, got \[2, 3, 4, 5\]"):
         predict_count_escape(model, strip, n, 0, 0, 1.0)
+
+
+def test_a_step_down_without_a_chance_takes_for_ever():
+    assert birth_death_time([0.1, 0.0], [0.2, 0.0]) == np.inf
+    assert birth_death_time([0.0, 0.0], [0.5, 0.0]) == np.inf
+    assert birth_death_time([0.1, 0.0], [0.2, 0.25]) == pytest.approx(4 + (1 + 0.1 * 4) / 0.2)
+
+
+def test_a_nan_among_the_states_is_not_skipped():
+    columns = ["temperature", "count", "up", "down", "drift", "lead"]
+    rows = [(1.0, 3, 0.2, 0.1, 0.1, np.log(2)), (1.0, 3, 0.3, 0.1, 0.2, np.log(3)), (2.0, 3, 0.2, 0.1, 0.1, np.log(2))]
+    drift = pd.DataFrame([*rows, (2.0, 3, np.nan, 0.1, np.nan, np.nan)], columns=columns)
+    first, second = summarize_drift(drift, [0, 1]).to_dict("records")
+    assert (first["positive"], first["least"], first["lead"]) == (1.0, 0.1, np.log(2))
+    assert np.isnan([second[name] for name in ("positive", "least", "median", "lead", "low", "high")]).all()
+    scan = drift.assign(token=7)
+    assert summarize_scan(scan[scan.temperature == 1.0]).lead.tolist() == [np.log(2)]
+    assert summarize_scan(scan[scan.temperature == 2.0])[["lead", "allowed", "lost"]].isna().all(axis=None)

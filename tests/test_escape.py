@@ -128,6 +128,15 @@ def test_a_regression_without_exits_is_refused():
         regress_stays(stays)
 
 
+def test_stays_of_unknown_length_or_end_are_not_left_out():
+    stays = pd.DataFrame({"escape": [0.1, 0.01, 0.2], "exposure": [10.0, 20.0, 30.0], "left": [1, 1, 0], "k": 1})
+    for wrong in ({"exposure": [10, np.nan, 30]}, {"exposure": [10, np.inf, 30]}, {"left": [1, np.nan, 0]}):
+        for read in (calibrate_stays, regress_stays, lambda timed: observed_stays(timed, "k")):
+            with pytest.raises(ValueError, match=r"every stay must have its exposure.* got 1 of 3 without"):
+                read(stays.assign(**wrong))
+    assert observed_stays(stays.assign(k=[1, np.nan, 1]), "k").chains.tolist() == [2, 1]
+
+
 # Sets of states ----------------------------------------------------------------------------------------------------
 
 
@@ -144,6 +153,42 @@ def test_escape_time_of_one_state_is_the_inverse_of_its_probability_however_smal
     model = TabularModel([[[30.0, 30.0], [0.0, 0.0]], [[32.0, 0.0], [32.0, 0.0]]])
     (time,) = basin_escape_times(model, [[0, 0]], 0.5)
     assert time == pytest.approx(1 / escape_probability(model, [0, 0], 0.5)) and time > 1e25
+
+
+def deep_pair(depth):
+    """Two states, 00 and 01, that a chain hops between; both prefer token 0 at site 0 by `depth`."""
+    table = np.zeros((2, 2, 2))
+    table[0, 0] = depth
+    return TabularModel(table)
+
+
+@pytest.mark.parametrize("depth", [5.0, 40.0, 300.0, 700.0])
+def test_the_time_to_leave_a_set_is_exact_however_much_slower_than_its_moves(depth):
+    # site 0 is chosen every second step, and leaves with chance 1 / (1 + e^depth) from either state
+    times = basin_escape_times(deep_pair(depth), [[0, 0], [0, 1]], 1.0)
+    np.testing.assert_allclose(times, 2 * (1 + np.exp(depth)), rtol=1e-12)
+
+
+def test_a_time_beyond_float64_is_infinite_and_its_prediction_is_refused_by_name():
+    model, basin = deep_pair(800.0), np.array([[0, 0], [0, 1]])
+    assert np.isinf(basin_escape_times(model, basin, 1.0)).all()
+    timed = time_stay(model, basin, 1.0, repeats=2, n_steps=20)
+    assert (timed.escape == 0).all() and not timed.left.any()
+    for read in (calibrate_stays, regress_stays):
+        with pytest.raises(ValueError, match=r"must lie in \(0, 1\], got 0.0\.\.0.0"):
+            read(timed)
+
+
+def test_a_set_that_is_never_left_is_said_so():
+    table = np.zeros((2, 2, 2))
+    table[0, 1] = -np.inf
+    with pytest.raises(ValueError, match="never left: every other token has no chance"):
+        basin_escape_times(TabularModel(table), [[0, 0], [0, 1]], 1.0)
+
+
+def test_a_start_outside_the_set_is_refused():
+    with pytest.raises(ValueError, match=r"start must be a state of the basin, got \[1, 1\]"):
+        time_escapes(random_table(2, 2), [1, 1], [[0, 0]], 1.0, repeats=2, n_steps=5)
 
 
 def test_a_basin_with_a_state_twice_is_refused():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from glauber_lib import exact
 from glauber_lib.influence import contraction_bound, contraction_norms
-from glauber_lib.margins import escape_bound, mixing_lower_bound
+from glauber_lib.margins import basin_escape_times, escape_bound, mixing_lower_bound
 from glauber_lib.models import IsingModel, RestrictedModel, TabularModel, all_states
 
 temperatures = st.sampled_from([0.2, 1.0, 5.0])
@@ -137,6 +137,42 @@ def test_escape_time_of_a_basin_is_the_sum_of_its_survival():
         survival += alive
         alive = inside @ alive
     np.testing.assert_allclose(exact.escape_times(matrix, basin), survival, rtol=1e-9)
+
+
+def test_a_basin_without_a_way_out_in_float64_is_said_so():
+    table = np.zeros((2, 2, 2))
+    table[0, 0] = 800.0  # site 0 leaves token 0 with a chance of e^-800
+    matrix = exact.transition_matrix(TabularModel(table), 2)
+    with pytest.raises(ValueError, match=r"state 0 never leaves the basin: .*below 1e-308"):
+        exact.escape_times(matrix, [0, 1])
+    np.testing.assert_allclose(exact.escape_times(matrix, [1]), [4.0])
+
+
+def test_a_model_of_one_token_has_no_influence_and_no_system_to_solve():
+    model = TabularModel(np.zeros((2, 1, 1)))
+    assert not exact.influence(model, 2).any() and not exact.oscillation(model, 2).any()
+    with pytest.raises(ValueError, match="a system needs two tokens"):
+        exact.solve_system(model, 2, [1.0])
+
+
+@pytest.mark.parametrize("basin", [[-1], [8], [0, 0], [], [0.0], [[0, 1]]])
+def test_state_codes_of_no_state_are_refused(basin):
+    matrix = exact.transition_matrix(random_table(3, 2), 3)
+    for read in (exact.escape_times, exact.conductance):
+        with pytest.raises(ValueError, match="basin must be"):
+            read(matrix, basin)
+
+
+@pytest.mark.parametrize("epsilon", [0, 1, -1, np.nan])
+def test_a_mixing_time_to_no_distance_is_refused(epsilon):
+    with pytest.raises(ValueError, match="epsilon must be above 0 and below 1"):
+        exact.mixing_time(exact.transition_matrix(random_table(2, 2), 2), epsilon)
+
+
+def test_a_table_is_of_as_many_sites_as_it_has():
+    for n_sites in (2, 4):
+        with pytest.raises(ValueError, match=r"states must have shape \(B, 3\)"):
+            exact.tabulate(random_table(3, 2), n_sites)
 
 
 def test_conductance_is_the_flow_out_over_the_mass():
@@ -358,3 +394,35 @@ def test_a_solved_system_holds_what_its_parts_give():
 
 def test_a_system_without_a_margin_has_no_lower_bound():
     assert exact.solve_system(TabularModel(np.zeros((2, 2, 2))), 2, [1.0]).lower.isna().all()
+
+
+@pytest.mark.parametrize("depth", [30, 45, 300])
+def test_the_time_to_leave_a_basin_is_exact_however_much_slower_than_its_moves(depth):
+    table = np.zeros((2, 3, 3))
+    table[0, 0, :2] = depth  # site 0 holds its token 0, while site 1 changes between 0 and 1
+    table[1, :, 2] = -depth
+    model = TabularModel(table)
+    time = exact.escape_times(exact.transition_matrix(model, 2), [0, 1])
+    np.testing.assert_allclose(time, basin_escape_times(model, [[0, 0], [0, 1]], 1.0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.01, 1e-4])
+def test_the_pseudo_likelihood_keeps_its_ratios_where_no_state_has_a_weight_in_float64(temperature):
+    table = np.zeros((2, 2, 2))
+    table[0, [0, 1], [0, 1]], table[1, [0, 1], [1, 0]] = 5.0, 3.0  # site 0 wants to agree, site 1 to differ
+    law = exact.pseudo_likelihood(TabularModel(table), 2, temperature)
+    ratio = np.exp(-2 / temperature)  # the state that lacks 5 against the one that lacks 3
+    np.testing.assert_allclose(law, np.array([1, ratio, ratio, 1]) / (2 + 2 * ratio), atol=1e-12)
+
+
+@pytest.mark.parametrize("law", [[np.nan, 1.0], [3, 7], [-0.5, 1.5], [1.0], [0.5, 0.5, 0.0]])
+def test_what_is_no_law_is_refused_and_nan_is_not_mixed(law):
+    with pytest.raises(ValueError, match="need two laws"):
+        exact.compare_laws(np.array([0.5, 0.5]), np.array(law))
+    with pytest.raises(ValueError, match="not mixed"):
+        exact.mixing_time(exact.transition_matrix(random_table(2, 2), 2), law=np.full(4, np.nan))
+
+
+def test_a_system_that_is_not_small_is_refused():
+    with pytest.raises(ValueError, match=r"28996\^3 states are no small system"):
+        all_states(28_996, 3)

@@ -14,10 +14,13 @@ from types import SimpleNamespace
 
 import datasets
 import huggingface_hub
+import joblib
 import pytest
 import torch
+import transformers
 from conftest import TEXTS, save_classifier
 from huggingface_hub import constants
+from huggingface_hub.utils import _detect_agent, filter_repo_objects
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense
@@ -57,13 +60,16 @@ def good_answer(files=FILES, **more):
 
 @pytest.fixture
 def played(tmp_path, monkeypatch):
-    """A server that plays the hub: ``.answers`` by name, what it was asked in ``.asked``; and an empty ``.cache``."""
+    """A server that plays the hub: ``.answers`` by name, and an empty ``.cache``.
+
+    All that it was asked is in ``.asked``. ``.questions()`` are those about models: beside a question of ours the
+    client asks one for its own statistics, once in a process and a day.
+    """
     answers, asked = {}, []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
-            if "/agent-harnesses" not in self.path:  # which the client asks for once a day for its own statistics
-                asked.append(self.path)
+            asked.append(self.path)
             name = self.path.split("?")[0].removeprefix("/api/models/").split("/revision/")[0]
             status, headers, *body = answers.get(name, answers.get("*", FAULTS["404"][0]))
             self.send_response(status)
@@ -83,8 +89,11 @@ def played(tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "AGENT_HARNESSES_PATH", str(tmp_path / "statistics"))
+    monkeypatch.setattr(_detect_agent, "_registry", None)  # as in a new process
     huggingface_hub.close_session()  # the client read the proxies of an earlier test
-    yield SimpleNamespace(answers=answers, asked=asked, cache=tmp_path / "cache")
+    questions = lambda: [path for path in asked if path.startswith(("/api/models/", "/api/datasets/"))]  # noqa: E731
+    yield SimpleNamespace(answers=answers, asked=asked, questions=questions, cache=tmp_path / "cache")
     server.shutdown()
     server.server_close()
     huggingface_hub.close_session()
@@ -119,7 +128,7 @@ def test_a_model_on_the_hub_is_found_with_what_is_to_be_downloaded_in_one_questi
     played.answers["org/name"] = good_answer()
     place = locate("org/name")
     assert (place.state, place.bytes, place.found) == ("on the hub", 440_400_600, True)
-    assert played.asked == ["/api/models/org/name?blobs=true"]
+    assert played.questions() == ["/api/models/org/name?blobs=true"]
 
 
 def test_of_a_sharded_model_all_shards_are_counted_and_of_two_forms_the_whole_one(played):
@@ -132,7 +141,7 @@ def test_of_a_sharded_model_all_shards_are_counted_and_of_two_forms_the_whole_on
 
 def test_a_model_without_safetensors_is_not_there(played):
     played.answers["org/name"] = good_answer({"config.json": 600, "pytorch_model.bin": 440_000_000})
-    assert "without safetensors weights" in locate("org/name").detail and not locate("org/name").found
+    assert not (place := locate("org/name")).found and "without safetensors weights but has a pickle" in place.detail
 
 
 def test_a_gated_model_that_anybody_may_read_about_is_gated_without_access(played):
@@ -151,7 +160,7 @@ def test_what_the_hub_refuses_is_one_clear_line_within_seconds(played, fault):
     place = locate("org/name", "v9" if fault == "revision" else None)
     assert time.monotonic() - began < 6
     assert place.state == state and line in place.detail and "\n" not in place.detail
-    assert (place.bytes, place.found, len(played.asked)) == (0, False, 1)  # no retries
+    assert (place.bytes, place.found, len(played.questions())) == (0, False, 1)  # no retries
 
 
 def test_a_hub_that_takes_the_call_and_never_answers_is_given_up(played, monkeypatch):
@@ -192,6 +201,92 @@ def test_a_cached_model_is_loaded_without_asking_the_network(played, tiny, tiny_
     put_in_cache(played.cache, "org/classifier", save_classifier(tmp_path / "classifier", tiny_folders["bert"]))
     PipelineTopicScorer("org/classifier")
     assert played.asked == []
+
+
+FIRST_LOAD = """
+import socket, sys
+tried = []
+def refuse(*arguments, **_):
+    tried.append(arguments)
+    raise OSError("no network")
+socket.socket.connect = socket.socket.connect_ex = socket.create_connection = socket.getaddrinfo = refuse
+from glauber_lib import hub, instruments, language
+loaders = {"load_model": language.load_model, "Embedder": instruments.Embedder,
+           "load_sentiment": instruments.load_sentiment, "topics": instruments.PipelineTopicScorer,
+           "causal": lambda name: language.load_model(name, causal=True)}
+loaders[sys.argv[1]](sys.argv[2])
+print(hub.locate(sys.argv[2]).state, hub.cached_commit(sys.argv[2]), len(tried), *tried)
+"""
+
+
+@pytest.mark.parametrize("loader", ["load_model", "causal", "Embedder", "topics", "load_sentiment"])
+def test_the_first_load_of_a_cached_model_in_a_process_tries_no_connection_and_says_nothing(
+    loader, tiny_folders, tmp_path
+):
+    folder = tiny_folders["gpt2" if loader == "causal" else "bert"]
+    if loader in ("topics", "load_sentiment"):
+        folder = save_classifier(tmp_path / "model", folder, labels=("NEGATIVE", "entailment", "POSITIVE"))
+    put_in_cache(tmp_path / "cache", "org/name", folder)
+    ours = {k: v for k, v in os.environ.items() if not k.startswith("HF_") and not k.lower().endswith("_proxy")}
+    ours |= {"HF_HOME": str(tmp_path), "HF_HUB_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
+    answer = subprocess.run(
+        [sys.executable, "-c", FIRST_LOAD, loader, "org/name"], env=ours, cwd=ROOT, capture_output=True, text=True
+    )
+    assert answer.stdout == f"cached {COMMIT} 0\n", answer.stderr
+    assert answer.stderr == ""
+
+
+def test_a_cached_model_has_the_key_of_its_folder(played, tiny, tiny_folders):
+    put_in_cache(played.cache, "org/bert", tiny_folders["bert"])
+    assert joblib.hash(load_model("org/bert").cache_key) == joblib.hash(tiny["bert"].cache_key)
+
+
+class Downloads:
+    """Has the played hub hand out the files of a folder; ``.taken`` are those that were asked for."""
+
+    def __init__(self, played, name, folder):
+        self.taken, files = [], [path for path in folder.rglob("*") if path.is_file()]
+        siblings = {str(path.relative_to(folder)): path.stat().st_size for path in files}
+        played.answers[name] = good_answer(siblings, sha=COMMIT)
+        self.name, self.folder, self.played = name, folder, played
+
+    def __call__(self, name, *, revision, allow_patterns, ignore_patterns, endpoint, cache_dir):
+        assert (name, endpoint, cache_dir) == (self.name, constants.ENDPOINT, constants.HF_HUB_CACHE)
+        paths = [str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()]
+        self.taken += filter_repo_objects(paths, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns)
+        part = self.played.cache.parent / "part"
+        for path in self.taken:
+            (part / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(self.folder / path, part / path)
+        return str(put_in_cache(self.played.cache, self.name, part))
+
+
+@pytest.mark.parametrize("load", [load_model, Embedder])
+def test_of_a_model_on_the_hub_no_pickle_and_nothing_of_other_libraries_is_downloaded(
+    load, played, tiny_folders, tmp_path, monkeypatch
+):
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_folders["bert"], folder)
+    (folder / "onnx").mkdir()
+    for name in ("pytorch_model.bin", "tf_model.h5", "modeling.py", "README.md", "onnx/model.onnx", "onnx/config.json"):
+        (folder / name).write_text("{}")
+    downloads = Downloads(played, "org/name", folder)
+    monkeypatch.setattr(hub, "snapshot_download", downloads)
+    load("org/name")
+    wanted = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert {*downloads.taken} == wanted | ({"modeling.py", "README.md"} if load is Embedder else set())
+    assert locate("org/name").state == "cached" and hub.cached_commit("org/name") == COMMIT
+
+
+def test_a_download_that_breaks_is_refused_in_one_line(played, monkeypatch):
+    played.answers["org/name"] = good_answer()
+
+    def broken(*_, **__):
+        raise ConnectionError("the line broke\nat byte 7")
+
+    monkeypatch.setattr(hub, "snapshot_download", broken)
+    with pytest.raises(ValueError, match=r"no masked model 'org/name'.*; the download failed \(the line broke\)$"):
+        load_model("org/name")
 
 
 def test_another_revision_than_the_cached_one_is_not_cached(played, tiny_folders):
@@ -237,7 +332,7 @@ def test_what_is_not_there_is_refused_in_one_line(played, load, fault):
     with pytest.raises(ValueError, match=r"no .*'org/name'") as refused:
         load("org/name")
     assert line in str(refused.value) and "\n" not in str(refused.value)
-    assert len(played.asked) == 1
+    assert len(played.questions()) == 1
 
 
 def test_provenance_states_the_precision_and_the_commit_of_hub_models(played, tiny_folders):
@@ -245,7 +340,9 @@ def test_provenance_states_the_precision_and_the_commit_of_hub_models(played, ti
     run = Run("02_bounds", "smoke")
     for name in ("org/bert", tiny_folders["roberta"]):
         run.model(name)
-    assert run.provenance["tf32"] is False
+    assert set(run.provenance["matmul"].values()) <= {"none", "ieee"}
+    plain = {"dtype": "float32", "attention": "sdpa", "device": "cpu", "compiled": False}
+    assert run.provenance["computation"] == {"org/bert": plain, str(tiny_folders["roberta"]): plain}
     assert run.provenance["hub_commits"] == {"org/bert": COMMIT}
 
 
@@ -262,7 +359,7 @@ def test_a_pinned_revision_is_what_is_asked_for_loaded_and_recorded(played, tiny
     played.answers["org/other"] = FAULTS["revision"][0]
     with pytest.raises(ValueError, match="has no revision 'v9' of it"):
         run.model("org/other")
-    assert "/revision/v9" in played.asked[0]
+    assert "/revision/v9" in played.questions()[0]
 
 
 def test_the_paper_profile_pins_everything_it_names_to_a_commit():
@@ -299,6 +396,7 @@ def save_with_code(folder, tiny_folder):
 def test_an_embedder_s_own_code_runs_only_where_it_is_allowed_and_pinned_and_says_so(played, tiny_folders, tmp_path):
     folder = save_with_code(tmp_path / "embedder", tiny_folders["bert"])
     put_in_cache(played.cache, "org/embedder", folder)
+    played.asked.clear()  # saving an embedder asks, for its card
     for name, options in ((folder, {}), ("org/embedder", {"revision": COMMIT})):
         with pytest.raises(ValueError, match=r"does not load: .*not part of Sentence Transformers"):
             Embedder(name, **options)
@@ -310,6 +408,17 @@ def test_an_embedder_s_own_code_runs_only_where_it_is_allowed_and_pinned_and_say
             embedder = Embedder(name, revision=COMMIT, remote_code={})
         assert type(embedder.model[0]).__name__ == "Custom" and embedder.embed(TEXTS[:2]).shape == (2, 32)
     assert played.asked == []
+
+
+@pytest.mark.parametrize("load", [load_model, PipelineTopicScorer, load_sentiment, Embedder])
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
+def test_code_under_the_name_of_a_supported_architecture_is_refused_by_name(load, file, tiny_folders, tmp_path):
+    folder = save_classifier(tmp_path / "own", tiny_folders["bert"], labels=("NEGATIVE", "entailment", "POSITIVE"))
+    settings = json.loads((folder / file).read_text())
+    settings["auto_map"] = {"AutoModel": "modeling.Mine", "AutoTokenizer": ["modeling.Slow", None]}
+    (folder / file).write_text(json.dumps(settings))
+    with pytest.raises(ValueError, match=r"custom code which must be executed.*\['modeling.Mine', 'modeling.Slow'\]"):
+        load(folder)
 
 
 def test_code_of_another_repository_is_refused_even_where_own_code_may_run(tiny_folders, tmp_path):
@@ -373,9 +482,58 @@ def test_a_pickled_checkpoint_is_refused(load, tiny, tiny_folders, tmp_path):
     shutil.copytree(tiny_folders["bert"], folder)
     (folder / "model.safetensors").unlink()
     torch.save(tiny["bert"].network.state_dict(), folder / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="safetensors") as refused:
+    with pytest.raises(ValueError, match=r"is a pickle, without safetensors.*convert it: ") as refused:
         load(str(folder))
     assert "\n" not in str(refused.value)
+    exec(str(refused.value).split("convert it: ")[1])
+    if load in (load_model, Embedder):  # the others lack a classifier's head
+        load(str(folder))
+
+
+def test_the_advice_on_a_pickled_part_of_an_embedder_converts_it(tiny_folders, tmp_path):
+    whole = SentenceTransformer(str(tiny_folders["bert"]))
+    whole.append(Dense(32, 8))
+    whole.save(str(tmp_path / "embedder"))
+    expected = Embedder(tmp_path / "embedder").embed(TEXTS[:2])
+    for part in {path.parent for path in (tmp_path / "embedder").rglob("model.safetensors")}:
+        torch.save(load_file(part / "model.safetensors"), part / "pytorch_model.bin")
+        (part / "model.safetensors").unlink()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="is a pickle") as refused:
+            Embedder(tmp_path / "embedder")
+        exec(str(refused.value).split("convert it: ")[1])
+    assert (Embedder(tmp_path / "embedder").embed(TEXTS[:2]) == expected).all()
+
+
+def test_a_missing_model_type_is_named(tiny_folders, tmp_path):
+    shutil.copytree(tiny_folders["bert"], tmp_path / "model")
+    settings = json.loads((tmp_path / "model" / "config.json").read_text())
+    del settings["model_type"], settings["architectures"]
+    (tmp_path / "model" / "config.json").write_text(json.dumps(settings))
+    for load in (load_model, Embedder, PipelineTopicScorer):
+        with pytest.raises(ValueError, match=r"`model_type` key in its config\.json") as refused:
+            load(tmp_path / "model")
+        assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("load", [load_model, Embedder])
+def test_loading_shows_nothing_and_leaves_the_switches_of_transformers_as_they_were(
+    load, tiny_folders, tmp_path, capfd
+):
+    (tmp_path / "config.json").write_text("{}")
+    logging = transformers.utils.logging
+    mine = lambda factory, arguments, options: factory(*arguments, **options)  # noqa: E731
+    before = logging.set_tqdm_hook(mine)
+    try:
+        verbosity = logging.get_verbosity()
+        load(tiny_folders["bert"])
+        assert capfd.readouterr() == ("", "")
+        assert logging.get_verbosity() == verbosity and logging.set_tqdm_hook(mine) is mine
+        with pytest.raises(ValueError, match="model_type"):
+            load(tmp_path)
+        assert logging.get_verbosity() == verbosity and logging.set_tqdm_hook(before) is mine
+    finally:
+        logging.set_tqdm_hook(before)
 
 
 # make check --------------------------------------------------------------------------------------------------------
@@ -424,7 +582,7 @@ def test_check_looks_at_the_models_of_every_notebook(two_profiles, capsys):
     assert "on the hub" in row(lines, "org/other") and "  models  " in row(lines, "org/other")
     assert "  control  " in row(lines, "org/control") and "  control  " in row(lines, "gpt2")
     assert "model, models" in row(lines, "bert-base-uncased")  # each role once, whatever the number of notebooks
-    assert len(two_profiles.asked) == len(PAPER) + 3  # each once: those two and the passages too
+    assert len(two_profiles.questions()) == len(PAPER) + 3  # each once: those two and the passages too
     two_profiles.answers["org/other"] = FAULTS["404"][0]
     status, lines = checked(capsys, "--profile", "paper")
     assert status == 1 and lines[-1].endswith(f"1 of {len(PAPER) + 3} not to be had: org/other")
@@ -452,7 +610,7 @@ def test_a_profile_on_the_hub_can_run_after_a_download(played, capsys):
     assert status == 0 and lines[-1] == f"paper can run here, after a download of {len(PAPER) * 0.4404006:.1f} GB"
     assert "on the hub" in row(lines, "roberta-base") and "440 MB" in row(lines, "roberta-base")
     assert "not known before the models are here" in row(lines, "02_bounds")
-    assert len(played.asked) == len(PAPER) + 1  # and the passages
+    assert len(played.questions()) == len(PAPER) + 1  # and the passages
     assert "on the hub" in row(lines, "microsoft/ms_marco")
 
 

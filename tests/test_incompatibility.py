@@ -1,5 +1,7 @@
 """Rectangles: zero for a joint, the definition otherwise."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -7,8 +9,10 @@ from conftest import TEXTS, corpus, fit, random_ising, random_joint, random_tabl
 from hypothesis import given
 from hypothesis import strategies as st
 
+from glauber_lib.drift import token_drift
 from glauber_lib.incompatibility import (
     Rectangles,
+    independent_influence,
     marked_texts,
     mean_without_largest,
     measure_joint,
@@ -17,6 +21,7 @@ from glauber_lib.incompatibility import (
     opposite_signs,
     sample_rectangles,
 )
+from glauber_lib.influence import replacement_tokens
 from glauber_lib.language import load_model
 from glauber_lib.models import TabularModel, all_states
 
@@ -122,6 +127,49 @@ def test_log_ratios_scale_as_one_over_the_temperature(temperature):
         np.testing.assert_allclose(here[column], at_one[column] / temperature, rtol=1e-9, atol=1e-9)
 
 
+def test_independent_influence_is_a_total_variation_over_further_replacements():
+    # with four tokens the two further replacements at a site are the two that the rectangle leaves
+    model = random_table(3, 4, seed=5)
+    rectangles = sample_rectangles(model, all_states(4, 3), 40, seed=1)
+    found = independent_influence(model, rectangles, seed=2)
+    for k, state in enumerate(rectangles.states):
+        i, j, total = rectangles.i[k], rectangles.j[k], 0.0
+        for site, other, taken in ((i, j, rectangles.d[k]), (j, i, rectangles.b[k])):
+            laws = []
+            for token in sorted({0, 1, 2, 3} - {state[other], taken}):
+                changed = state.copy()
+                changed[other] = token
+                laws.append(model.scores(changed[None], np.array([site]))[0].softmax(-1).numpy())
+            total += 0.5 * np.abs(laws[0] - laws[1]).sum()
+        assert found[k] == pytest.approx(total / 2, abs=1e-12)
+
+
+def test_independent_influence_uses_neither_replacement_of_the_rectangle():
+    asked = []
+
+    class Watched(TabularModel):
+        def scores(self, states, sites, hidden=None):
+            asked.append(np.array(states))
+            return super().scores(states, sites, hidden)
+
+    model = Watched(random_table(2, 6, seed=3).to_arrays()["table"])
+    rectangles = sample_rectangles(model, all_states(6, 2), 200, seed=1)
+    asked.clear()
+    independent_influence(model, rectangles, top=2)
+    rows = np.arange(200)
+    for changed, site, taken in ((asked[1:3], rectangles.j, rectangles.d), (asked[4:6], rectangles.i, rectangles.b)):
+        present = rectangles.states[rows, site]
+        first, second = (states[rows, site] for states in changed)
+        assert not np.any(first == second)
+        assert not np.any((first == taken) | (second == taken) | (first == present) | (second == present))
+
+
+def test_independent_influence_needs_four_tokens():
+    model = random_table(2, 3)
+    with pytest.raises(ValueError, match="four tokens"):
+        independent_influence(model, sample_rectangles(model, all_states(3, 2), 5))
+
+
 def test_the_control_telescopes_to_zero(tiny):
     model = tiny["gpt2"]
     states = model.states(TEXTS[:8], n=12)
@@ -214,6 +262,24 @@ def test_sampling_at_a_temperature_leaves_the_scores_of_the_model_alone():
     assert torch.equal(before, model.scores(states, np.zeros(9, int)))
 
 
+def test_rectangles_are_drawn_from_a_model_in_float64_too(tiny):
+    model, states = tiny["bert"], tiny["bert"].states(TEXTS[:4], n=6)
+    for temperature in (1.0, None):
+        single, double = (sample_rectangles(m, states, 30, temperature=temperature) for m in (model, model.double()))
+        np.testing.assert_array_equal(single.states, double.states)
+        assert (single.b == double.b).mean() > 0.9  # but for ties within rounding
+
+
+@pytest.mark.parametrize("temperature", [1.0, None])
+def test_sampling_writes_to_no_table_that_a_model_gives_out(temperature):
+    table = torch.tensor([[0.0, 1.0, 2.0]], dtype=torch.float64).expand(9, -1).clone()
+    model = SimpleNamespace(n_tokens=3, scores=lambda states, sites: table[: len(states)])
+    sample_rectangles(model, all_states(3, 2), 9, temperature=temperature)
+    replacement_tokens(model, all_states(3, 2), 2)
+    token_drift(model, all_states(3, 2)[:4], 0, [1.0])
+    assert (table == torch.tensor([0.0, 1.0, 2.0])).all()
+
+
 def test_exact_conditionals_of_a_causal_model_are_compatible(tiny, tiny_folders):
     model = load_model(tiny_folders["gpt2"], causal=True, vocabulary=tiny["gpt2"].vocabulary[:6])
     rectangles = sample_rectangles(model, np.random.default_rng(0).integers(6, size=(10, 4)), 20)
@@ -261,11 +327,18 @@ def test_opposite_signs_count_only_above_the_floor():
 
 
 def test_mean_without_the_largest_is_a_share_of_the_mean():
-    assert mean_without_largest([2.0] * 7) == 1.0
+    assert mean_without_largest([2.0] * 7) == 1.0 and np.isnan(mean_without_largest([]))
     assert mean_without_largest([1.0] * 19 + [21.0]) == pytest.approx(1 / 2)
     assert mean_without_largest([1.0, 3.0], share=0.5) == pytest.approx(1 / 2)
     exponential = np.random.default_rng(0).exponential(size=100_000)
     assert mean_without_largest(exponential) == pytest.approx((1 - 0.05 * (1 + np.log(20))) / 0.95, abs=0.01)
+
+
+def test_a_reading_that_is_no_number_is_never_counted_as_small():
+    for x, y, floor in (([1, np.nan], [-1, 1], 0.0), ([1, 1], [-1, np.nan], 0.0), ([1], [-1], np.nan)):
+        with pytest.raises(ValueError, match="readings must be numbers"):
+            opposite_signs(x, y, floor=floor)
+    assert np.isnan(mean_without_largest([1.0] * 30 + [np.nan])) and np.isnan(mean_without_largest([0.0] * 30))
 
 
 def test_marked_texts_put_both_sites_in_brackets(tiny):
@@ -278,3 +351,13 @@ def test_marked_texts_put_both_sites_in_brackets(tiny):
         plain, marked = model.texts(rectangles.corner(d=True)), marked_texts(model, rectangles, d=True)
         squeezed = [["".join(c for c in text if c not in "[]# ") for text in texts] for texts in (plain, marked)]
         assert squeezed[0] == squeezed[1]
+
+
+def test_rectangles_that_are_none_are_refused():
+    model, good = random_table(3, 3), {"states": np.zeros((1, 3), int), "passage": [0]}
+    good |= {"i": [0], "j": [1], "b": [1], "d": [1]}
+    good = {name: np.asarray(values) for name, values in good.items()}
+    measure_rectangles(model, Rectangles(**good))
+    for change in ({"i": [-1]}, {"j": [3]}, {"b": [-1]}, {"d": [3]}, {"j": [0]}, {"i": [0, 1]}):
+        with pytest.raises(ValueError, match=r"must be integers in|two different sites"):
+            measure_rectangles(model, Rectangles(**{**good, **{k: np.array(v) for k, v in change.items()}}))

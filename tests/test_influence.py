@@ -200,6 +200,9 @@ def test_contraction_bound_by_hand():
     assert contraction_bound(0.5, 10) == 74  # 20 log 40 = 73.8
     assert contraction_bound(0.0, 4, epsilon=0.01) == 24  # 4 log 400 = 23.97
     assert contraction_bound(1.0, 10) == contraction_bound(1.5, 10) == np.inf
+    for alpha, n, epsilon in ((np.nan, 10, 0.25), (-1, 10, 0.25), (0.5, 0, 0.25), (0.5, 10, 0), (0.5, 10, np.nan)):
+        with pytest.raises(ValueError, match="alpha must be a number >= 0"):
+            contraction_bound(alpha, n, epsilon)
 
 
 def test_contraction_norms_of_a_known_matrix():
@@ -207,6 +210,9 @@ def test_contraction_norms_of_a_known_matrix():
     assert norms == pytest.approx({"alpha": 4, "row sum": 7, "spectral norm": 5, "spectral radius": 0}, abs=1e-12)
     norms = contraction_norms(np.array([[0, 0.9], [0.4, 0]]))
     assert norms["spectral radius"] == pytest.approx(0.6)
+    for wrong in (np.full((2, 2), np.nan), np.ones((2, 3)), np.ones(3)):
+        with pytest.raises(ValueError, match="influence must be a square matrix"):
+            contraction_norms(wrong)
 
 
 def test_threshold_is_interpolated_in_log_temperature():
@@ -214,6 +220,11 @@ def test_threshold_is_interpolated_in_log_temperature():
     assert threshold([4, 1, 16], [1.25, 3.0, 0.75]) == pytest.approx(8)  # any order
     assert threshold([1, 2, 4, 8], [0.5, 1.5, 0.5, 0.2]) == pytest.approx(np.sqrt(8))  # the last crossing counts
     assert np.isnan(threshold([1, 2], [0.9, 0.5])) and np.isnan(threshold([1, 2], [2.0, 1.0]))  # off the grid
+    assert np.isnan(threshold([1, 2, 4], [1.5, 0.5, np.nan]))  # it may be above one
+    assert threshold([1, 2, 4], [np.inf, 0.5, 0.2]) == pytest.approx(2)
+    for temperatures, values in (([1, 2], [3, 0.5, 0.1]), ([1, 2, 4], [3, 0.5]), ([-1, 2], [3, 0.5]), ([0, 2], [3, 0])):
+        with pytest.raises(ValueError, match=r"one value for each|temperature must be"):
+            threshold(temperatures, values)
 
 
 # Interruption --------------------------------------------------------------------------------------------------------
@@ -250,3 +261,29 @@ def test_influence_is_written_by_ctrl_c_and_at_the_end(tmp_path):
     assert np.array_equal(
         measure_influence(Watched(model, at=1), *arguments, checkpoint=file).by_context, whole.by_context
     )
+
+
+def test_replacements_of_other_contexts_are_refused():
+    model, contexts = random_table(3, 3), np.zeros((2, 3), int)
+    for shape in ((1, 3, 2), (3, 3, 2), (2, 2, 2), (2, 3), (2, 3, 0)):
+        with pytest.raises(ValueError, match=r"replacements must have shape \(2, 3, 'R'\)"):
+            measure_influence(model, contexts, np.ones(shape, int), [1.0])
+    with pytest.raises(ValueError, match=r"replacements must be integers in 0\.\.2"):
+        measure_influence(model, contexts, np.full((2, 3, 1), -1), [1.0])
+    with pytest.raises(ValueError, match="n_replacements must be a whole number in 1"):
+        replacement_tokens(model, contexts, 6)  # three best others of two
+
+
+def test_another_model_does_not_go_on_from_a_checkpoint_of_influences(tmp_path):
+    contexts, new, file = np.zeros((2, 3), int), np.ones((2, 3, 1), int), tmp_path / "influence.npz"
+    measure_influence(random_table(3, 3), contexts, new, [1.0], checkpoint=file)
+    with pytest.raises(ValueError, match="was made by the model"):
+        measure_influence(random_table(3, 3, seed=1), contexts, new, [1.0], checkpoint=file)
+
+
+def test_one_site_has_no_influence_and_one_token_no_replacement():
+    value, x, y = search_influence(TabularModel([[0.0, 1.0, 2.0]]), [[1]], 0, rounds=3, candidates=2)
+    assert value.tolist() == [0, 0, 0] and x != y
+    for ask in (lambda m: replacement_tokens(m, [[0, 0]], 2), lambda m: search_influence(m, [[0, 0]], 0, rounds=2)):
+        with pytest.raises(ValueError, match="a replacement needs two tokens"):
+            ask(TabularModel(np.zeros((2, 1, 1))))

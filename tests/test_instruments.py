@@ -4,12 +4,15 @@ import json
 import shutil
 import subprocess
 import sys
+from functools import wraps
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from conftest import TEXTS, save_classifier
 from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
 from sklearn.model_selection import StratifiedKFold
 
 from glauber_lib.instruments import (
@@ -46,9 +49,60 @@ def test_similar_sentences_are_closer_than_unrelated_ones(embedder):
     assert cosine_distance(cat, kitten) < cosine_distance(cat, bank) - 0.3
 
 
+def test_an_embedder_that_lacks_weights_is_refused_and_two_loads_have_one_checksum(tiny_folders, tmp_path):
+    folder = shutil.copytree(tiny_folders["bert"], tmp_path / "model")  # of a masked model: it has no pooler
+    assert Embedder(folder).checksum == Embedder(folder).checksum
+    weights = load_file(folder / "model.safetensors")
+    del weights["bert.encoder.layer.1.output.dense.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"lacks weights that would be random numbers: \['encoder.layer.1.output"):
+        Embedder(folder)
+
+
 def test_cosine_distance_by_hand():
     x = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
     np.testing.assert_allclose(cosine_distance(x, x[0]), [0, 1, 2])
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_an_embedder_saved_in_half_precision_computes_in_float32(kind, checkpoint, tmp_path):
+    saved = SentenceTransformer(str(checkpoint)).to(kind)
+    saved.save(str(tmp_path / "half"))
+    embedder = Embedder(tmp_path / "half")
+    assert embedder.computation == {"dtype": "float32", "attention": "sdpa", "device": "cpu"}
+    vectors = embedder.embed(TEXTS[:4])
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(cosine_distance(vectors, vectors), 0, atol=1e-6)  # in bfloat16 up to 0.007
+    wanted = saved.float().encode(TEXTS[:4], normalize_embeddings=True)
+    np.testing.assert_allclose(vectors, wanted, atol=1e-6)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        np.testing.assert_array_equal(embedder.embed(TEXTS[:4]), vectors)
+    embedder.model.to(kind)
+    with pytest.raises(
+        ValueError, match=r"weights of embedder '.*half' \(.*\) must be float32 or float64, got b?float16"
+    ):
+        embedder.embed(TEXTS[:1])
+
+
+def test_vectors_in_half_precision_are_refused_wherever_they_come_from(tiny):
+    half = np.eye(3, dtype=np.float16)
+    with pytest.raises(ValueError, match="vectors must be float32 or float64, got float16"):
+        cosine_distance(half, half.astype(float))
+
+    class Mine:
+        def embed(self, texts):
+            return half[: len(texts)]
+
+    with pytest.raises(ValueError, match="vectors of Mine must be float32 or float64, got float16"):
+        embed_states(tiny["bert"], Mine(), tiny["bert"].states(TEXTS[:2], n=5))
+
+
+def test_a_classifier_saved_in_half_precision_computes_in_float32(checkpoint, tmp_path):
+    shutil.copytree(checkpoint, tmp_path / "half")
+    weights = {name: weight.half() for name, weight in load_file(checkpoint / "model.safetensors").items()}
+    save_file(weights, tmp_path / "half" / "model.safetensors", metadata={"format": "pt"})
+    for scorer in (PipelineTopicScorer(tmp_path / "half"), load_sentiment(tmp_path / "half")):
+        assert scorer.computation == {"dtype": "float32", "attention": "sdpa", "device": "cpu"}
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +160,102 @@ def test_states_are_embedded_and_scored_as_their_texts(tiny, embedder, scorer):
     np.testing.assert_allclose(topic_scores(model, scorer, states).reshape(6, -1), scorer.score(texts), atol=1e-5)
 
 
+# Labels of classifiers ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "labels", [("LABEL_0", "LABEL_1", "LABEL_2"), ("no", "neutral", "yes"), ("entailment", "entailed", "neutral")]
+)
+def test_a_classifier_without_one_label_of_entailment_is_refused_by_name(labels, tiny_folders, tmp_path):
+    folder = save_classifier(tmp_path / "nli", tiny_folders["bert"], labels=labels)
+    with pytest.raises(ValueError, match=rf"nli'\) is no classifier of entailment: .*{labels[0]}.*'entail' is wanted"):
+        PipelineTopicScorer(folder)
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_the_label_of_entailment_is_taken_by_its_name(place, tiny_folders, tmp_path):
+    labels = ["contradiction", "neutral"]
+    labels.insert(place, "ENTAILMENT")
+    scorer = PipelineTopicScorer(save_classifier(tmp_path, tiny_folders["bert"], labels=labels))
+    network, tokenizer = scorer._classify.model, scorer._classify.tokenizer
+    hypotheses = [f"This example is {label}." for label in TOPICS]
+    pairs = tokenizer([TEXTS[0]] * len(TOPICS), hypotheses, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        expected = network(**pairs).logits[:, place].softmax(0)
+    np.testing.assert_allclose(scorer.score(TEXTS[:1])[0], expected, atol=1e-5)
+
+
+def test_a_classifier_whose_two_lists_of_labels_disagree_is_refused(tiny_folders, tmp_path):
+    folder = save_classifier(tmp_path / "nli", tiny_folders["bert"])
+    settings = json.loads((folder / "config.json").read_text())
+    settings["label2id"] = {"entailment": 0, "neutral": 1, "contradiction": 2}
+    (folder / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(ValueError, match="the same in label2id"):
+        PipelineTopicScorer(folder)
+
+
+@pytest.mark.parametrize(
+    "labels", [("LABEL_0", "LABEL_1"), ("NEGATIVE", "neutral"), ("positive", "POSITIVE", "negative")]
+)
+def test_a_classifier_without_the_two_labels_of_sentiment_is_refused_by_name(labels, tiny_folders, tmp_path):
+    folder = save_classifier(tmp_path / "sentiment", tiny_folders["bert"], labels=labels)
+    with pytest.raises(ValueError, match="is no classifier of sentiment: its labels are"):
+        load_sentiment(folder)
+
+
+# Texts that are too long, states that are too short -------------------------------------------------------------------
+
+
+def test_a_text_beyond_what_a_reader_takes_is_refused_with_both_lengths(checkpoint, embedder):
+    long = "the dog " * 200
+    with pytest.raises(ValueError, match=r"reads at most 256 tokens, got a text of 403, .*'the dog the dog"):
+        embedder.embed(["the cat", f"{long}ran"])
+    with pytest.raises(ValueError, match="reads at most 256 tokens"):
+        TopicScorer(embedder).score([f"{long}ran"])
+    fits = "the dog " * 126 + "ran sat"
+    assert np.isfinite(embedder.embed([fits])).all()  # 254 words and the frame
+    with pytest.raises(ValueError, match="got a text of 257"):
+        embedder.embed([f"{fits} on"])
+
+
+@pytest.mark.parametrize("load", [PipelineTopicScorer, load_sentiment])
+def test_a_classifier_refuses_what_it_would_cut(load, checkpoint):
+    read = load(checkpoint)
+    ask, tokenizer = getattr(read, "score", read), read._classify.tokenizer
+    tokenizer.model_max_length = 60
+    assert np.isfinite(ask(["the dog ran"])).all()
+    with pytest.raises(ValueError, match=r"reads at most 60 tokens, got a text of .* would cut it"):
+        ask(["the dog ran", "the dog " * 40])
+    tokenizer.model_max_length = int(1e30)  # the network has 512 positions
+    with pytest.raises(ValueError, match="reads at most 512 tokens"):
+        ask(["the dog " * 300])
+
+
+def test_a_classifier_of_topics_counts_the_label_that_it_is_asked_about(checkpoint):
+    scorer = PipelineTopicScorer(checkpoint, topics={"a": [], "the dog of the dog": []})
+    tokenizer, text = scorer._classify.tokenizer, "the dog ran"
+    exactly = max(len(tokenizer(text, f"This example is {label}.")["input_ids"]) for label in scorer.labels)
+    tokenizer.model_max_length = exactly
+    assert scorer.score([text]).shape == (1, 2)
+    tokenizer.model_max_length = exactly - 1
+    with pytest.raises(ValueError, match=f"reads at most {exactly - 1} tokens, got a text of {exactly}"):
+        scorer.score([text])
+
+
+def test_what_fills_up_a_short_state_is_no_text(tiny, embedder, scorer):
+    model = tiny["bert"]
+    rows = [model.tokens(TEXTS[0], n=6), model.tokens(TEXTS[1], n=3)]
+    filled = np.array([rows[0], [*rows[1], -1, -1, -1]])
+    alone = [model.texts([row])[0] for row in rows]
+    assert model.texts(filled) == alone and model.words(filled[1]) == model.words(rows[1])
+    assert model.round_trips(filled).tolist() == [model.round_trips([row])[0] for row in rows]
+    np.testing.assert_allclose(embed_states(model, embedder, filled), embedder.embed(alone), atol=1e-5)
+    np.testing.assert_allclose(topic_scores(model, scorer, filled), scorer.score(alone), atol=1e-5)
+    with pytest.raises(ValueError, match="need a state at least"):
+        embed_states(model, embedder, filled[:0])
+    assert model.texts(filled[:0]) == []
+
+
 # Keys of cached results --------------------------------------------------------------------------------------------
 
 
@@ -138,6 +288,42 @@ def copy_with(folder, target, *, weights=0.0, tokenizer=False):
     return target
 
 
+def without_mask(forward):
+    """The forward pass of a network that attends to padding too."""
+
+    @wraps(forward)
+    def attend_to_all(*arguments, attention_mask, **given):
+        return forward(*arguments, attention_mask=torch.ones_like(attention_mask), **given)
+
+    return attend_to_all
+
+
+def read_alone_and_in_company(kind, checkpoint, mask):
+    """What a reader says of a short text alone, and beside long ones, for which it is padded."""
+    reader = LOADERS[kind](checkpoint)
+    network = reader.model if kind == "embedder" else reader._classify.model
+
+    with torch.no_grad():  # tiny weights would hide a difference
+        for weight in network.parameters():
+            weight *= 20 if weight.ndim == 2 else 1
+
+    def drop(module, arguments, given):
+        return arguments, {**given, "attention_mask": torch.ones_like(given["attention_mask"])}
+
+    if not mask:
+        inner = network.get_submodule("0.model" if kind == "embedder" else "bert")
+        inner.forward = without_mask(inner.forward)
+    read = reader.embed if kind == "embedder" else reader if kind == "sentiment" else reader.score
+    return read(["a plan"])[0], read(["a plan", *TEXTS[:3]])[0]
+
+
+@pytest.mark.parametrize("kind", ["embedder", "pipeline", "sentiment"])
+def test_a_text_reads_the_same_padded_in_company_as_alone_and_the_mask_is_why(kind, checkpoint):
+    np.testing.assert_allclose(*read_alone_and_in_company(kind, checkpoint, mask=True), atol=1e-5)
+    alone, beside = read_alone_and_in_company(kind, checkpoint, mask=False)
+    assert np.abs(alone - beside).max() > 1e-4
+
+
 @pytest.mark.parametrize("kind", LOADERS)
 def test_the_key_is_that_of_the_weights_and_tokenizer_and_not_of_the_folder(kind, checkpoint, tmp_path):
     load = LOADERS[kind]
@@ -146,6 +332,50 @@ def test_the_key_is_that_of_the_weights_and_tokenizer_and_not_of_the_folder(kind
     moved = load(copy_with(checkpoint, tmp_path / "two" / "model", weights=1e-3)).cache_key
     cased = load(copy_with(checkpoint, tmp_path / "three" / "model", tokenizer=True)).cache_key
     assert len({json.dumps(k) for k in (key, moved, cased)}) == 3  # all of them in folders of one name
+
+
+WRITINGS = {  # the second is not counted by torch
+    "in place": lambda weight: weight.detach().add_(1e-3),
+    "through data": lambda weight: weight.data.add_(1e-3),
+    "rows exchanged": lambda weight: weight.data.copy_(weight.data.roll(64, 0)),
+}
+
+
+@pytest.mark.parametrize("writing", WRITINGS)
+@pytest.mark.parametrize("kind", LOADERS)
+def test_the_key_changes_when_weights_are_written_to(kind, writing, checkpoint):
+    reader = LOADERS[kind](checkpoint)
+    network = getattr(reader, "embedder", reader)
+    network = network.model if hasattr(network, "model") else network._classify.model
+    before = json.dumps(reader.cache_key)
+    assert json.dumps(reader.cache_key) == before
+    WRITINGS[writing](next(p for name, p in network.named_parameters() if name.endswith("word_embeddings.weight")))
+    assert json.dumps(reader.cache_key) != before
+
+
+def test_topics_embedded_with_weights_that_were_written_to_since_are_others(checkpoint):
+    embedder = Embedder(checkpoint)
+    old = TopicScorer(embedder)
+    WRITINGS["in place"](embedder.model[0].auto_model.embeddings.word_embeddings.weight)
+    assert old.cache_key != TopicScorer(embedder).cache_key  # the same embedder, other vectors of the topics
+
+
+def test_the_key_is_of_what_was_loaded_and_not_of_what_is_in_the_folder_now(checkpoint, tmp_path):
+    folder = copy_with(checkpoint, tmp_path / "model")
+    embedder = Embedder(folder)
+    before = embedder.cache_key
+    copy_with(folder, tmp_path / "other", tokenizer=True)
+    shutil.copy(tmp_path / "other" / "tokenizer.json", folder)
+    assert embedder.cache_key == before != Embedder(folder).cache_key
+    embedder.model.max_seq_length = 5
+    assert embedder.cache_key != before
+
+
+def test_the_key_is_the_same_before_and_after_use(checkpoint):
+    for reader in (PipelineTopicScorer(checkpoint), load_sentiment(str(checkpoint)), Embedder(checkpoint)):
+        before = json.dumps(reader.cache_key)
+        next(filter(None, (getattr(reader, name, None) for name in ("score", "embed", "__call__"))))(TEXTS[:2])
+        assert json.dumps(reader.cache_key) == before
 
 
 def test_the_key_of_a_scorer_holds_its_scale_and_its_topics_in_their_order(checkpoint):

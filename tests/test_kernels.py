@@ -138,7 +138,7 @@ class IsingOfAnyLength:
         ({"states": [[0, 3]]}, r"states must hold tokens 0..1, got 0..3"),
         ({"frozen": [True, True]}, r"every chain needs a free site; all are frozen in chain 0"),
         ({"chains": [0, 1]}, r"one chain number per state"),
-        ({"n_steps": -1}, r"n_steps must be >= 0, got -1"),
+        ({"n_steps": -1}, r"n_steps must be a whole number >= 0, got -1"),
     ],
 )
 def test_what_run_cannot_use_is_refused(change, message):

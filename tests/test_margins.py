@@ -76,3 +76,10 @@ def test_the_paper_s_lower_bound_is_below_the_mixing_time(temperature):
     assert mixing_lower_bound(margin, temperature, 2) == pytest.approx(np.exp(2 / temperature) / 4)
     # the bound is the reciprocal of four times the bound on the conductance
     assert 4 * mixing_lower_bound(margin, temperature, 5) * escape_bound(margin, temperature, 5) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("temperature", [0, -1, np.nan, np.array([1.0, -1.0])])
+def test_a_bound_at_a_temperature_that_is_none_is_refused(temperature):
+    for bound in (escape_bound, mixing_lower_bound):
+        with pytest.raises(ValueError, match="temperature must be > 0"):
+            bound(2.0, temperature, 5)

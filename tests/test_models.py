@@ -449,6 +449,19 @@ def test_decoder_and_embedding_share_storage_also_after_save_and_reload(kind, ti
     assert tied(again.network) and again.checksum == model.checksum
 
 
+@pytest.mark.parametrize("kind", [kind for kind in MASKED if kind != "deberta-v3"])
+def test_a_decoder_in_the_file_is_never_replaced_by_the_embeddings_unseen(kind, tmp_path):
+    network, tokenizer = build_tiny(kind, tie_word_embeddings=False)
+    decoder = network.get_output_embeddings().weight
+    with torch.no_grad():
+        decoder.normal_()
+    network.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text()) | {"tie_word_embeddings": True}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert torch.equal(load_model(tmp_path).network.get_output_embeddings().weight, decoder)
+
+
 HEAD = {  # what a message must name where the head is missing
     "albert": "predictions.dense", "bert": "cls.predictions", "deberta-v2": "cls.predictions",
     "deberta-v3": "lm_predictions", "distilbert": "vocab_transform", "electra": "generator_predictions",
@@ -525,7 +538,7 @@ def test_a_pickled_checkpoint_is_refused_and_never_opened(tiny, tmp_path):
     tiny["bert"].network.config.save_pretrained(tmp_path)
     tiny["bert"].tokenizer.save_pretrained(tmp_path)
     torch.save(tiny["bert"].network.state_dict() | {"x": Bomb(tmp_path / "went-off")}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match=r"no file named model\.safetensors"):
+    with pytest.raises(ValueError, match=r"pytorch_model\.bin is a pickle, without safetensors"):
         load_model(tmp_path)
     assert not (tmp_path / "went-off").exists()
 
@@ -682,6 +695,17 @@ def test_a_file_in_float16_is_read_too(exported, tmp_path):
     assert read.keys() == halves.keys() and all(weight.dtype == torch.float32 for weight in read.values())
     again = load_embedded(name, tmp_path).state_dict()
     assert all(torch.equal(again[key], halves[key].float()) for key in keys)
+
+
+def test_an_exported_matrix_without_its_scale_is_refused_by_name(exported, tmp_path):
+    name, _, folder = exported
+    weights = load_file(folder / name / "model.safetensors")
+    matrix = next(key for key, weight in weights.items() if weight.dtype == torch.int8)
+    del weights[f"{matrix}.scale"]
+    (tmp_path / name).mkdir()
+    save_file(weights, tmp_path / name / "model.safetensors")
+    with pytest.raises(ValueError, match=rf"int8 matrices without '\.scale': \['{re.escape(matrix)}'\]"):
+        load_embedded(name, tmp_path)
 
 
 @pytest.mark.parametrize("change", ["missing", "extra"])
@@ -853,3 +877,58 @@ def test_a_model_from_a_joint_scores_every_site_by_it():
     model, log_joint = random_joint(2, 3)
     np.testing.assert_array_equal(model.scores([[2, 1]], [0])[0], log_joint[:, 1])
     np.testing.assert_array_equal(model.scores([[2, 1]], [1])[0], log_joint[2])
+
+
+# What is not there ---------------------------------------------------------------------------------------------------
+
+
+def test_a_language_model_refuses_sites_and_tokens_that_are_not_there(tiny):
+    model, states = tiny["bert"], np.full((2, 4), 7)
+    for sites in ([-1, 0], [0, 4], [0]):
+        with pytest.raises(ValueError, match=r"sites must be integers in 0\.\.3|need one site"):
+            model.scores(states, np.array(sites))
+    for stray in (-1, model.n_tokens):
+        states[1, 2] = stray
+        asks = (lambda: model.scores(states, [0, 0]), lambda: model.texts(states), lambda: model.words(states[1]))
+        for ask in asks:
+            with pytest.raises(ValueError, match=r"tokens|filled up"):
+                ask()
+
+
+def test_a_causal_model_refuses_sites_and_tokens_that_are_not_there(tiny):
+    model, states = tiny["gpt2"], np.full((2, 4), 7)
+    with pytest.raises(ValueError, match=r"sites must be integers in 0\.\.3"):
+        model.proposals(states, np.array([0, -1]))
+    states[0, 3] = -1
+    for ask in (model.log_factors, model.log_prob, lambda x: model.proposals(x, np.array([0, 0]))):
+        with pytest.raises(ValueError, match="tokens of states must be integers"):
+            ask(states)
+
+
+def test_the_number_of_tokens_of_a_text_is_a_count(tiny):
+    model = tiny["bert"]
+    for n in (-1, 0, 1.5, True):
+        with pytest.raises(ValueError, match="n must be a whole number >= 1"):
+            model.tokens(TEXTS[0], n=n)
+    with pytest.raises(ValueError, match="need a text at least, got none"):
+        model.states([], n=3)
+
+
+@pytest.mark.parametrize("ids", [[-1, 300], [300, 10**6], [300, 300], [300.5]])
+def test_a_vocabulary_of_ids_that_are_not_there_is_refused(ids, tiny_folders):
+    with pytest.raises(ValueError, match="vocabulary must be"):
+        load_model(tiny_folders["bert"], vocabulary=ids)
+
+
+def test_a_field_has_a_value_for_each_site():
+    for field in ([0.1], [0.1] * 3, 0.1):
+        with pytest.raises(ValueError, match=r"field must have shape \(2,\)"):
+            IsingModel([[0.0, 1.0], [1.0, 0.0]], field)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.uint16, np.uint64])
+def test_states_and_sites_of_every_type_of_integers_are_read_as_indices(kind, tiny, tiny_folders):
+    for model in (random_joint(3, 2)[0], IsingModel(np.ones((3, 3)) - np.eye(3)), tiny["bert"],
+                  small_vocabulary("gpt2", tiny_folders, 4)):  # fmt: skip
+        states, sites = np.array([[0, 1, 1], [1, 1, 0], [1, 0, 0]]), np.array([1, 0, 1])  # as truth values: others
+        assert torch.equal(model.scores(states.astype(kind), sites.astype(kind)), model.scores(states, sites))

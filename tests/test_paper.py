@@ -2,7 +2,11 @@
 
 import collections
 import json
+import os
+import platform
 import shutil
+import subprocess
+import sys
 import tomllib
 from types import SimpleNamespace
 
@@ -74,7 +78,7 @@ def root(tmp_path, monkeypatch):
         (tmp_path / "notebooks" / f"{name}.py").write_text(STUB + MEASURED.get(name, ""))
     monkeypatch.setattr(profiles, "ROOT", tmp_path)
     monkeypatch.setattr(embedded, "DATA", tmp_path / "data")
-    monkeypatch.setattr(provenance, "git", lambda *arguments: "abc1234" if arguments[0] == "rev-parse" else "")
+    monkeypatch.setattr(provenance, "repository_state", lambda: ("abc1234", False))
     monkeypatch.delenv("GLAUBER_CACHE", raising=False)
     return tmp_path
 
@@ -339,6 +343,7 @@ def test_a_claim_is_recorded_once(root):
         ('statement = "X."\nside = "above"\nthan = 0', "say what would contradict it"),
         ('statement = "X."\nside = "measured"\nrule = 1', r"unknown keys \['rule'\]"),
         ('statement = "X."\nside = "measured"\nleast = 3', "name what is drawn independently"),
+        ('statement = "In V^{n}."\nside = "measured"', "write {{ and }} for braces"),
     ],
 )
 def test_an_entry_that_cannot_judge_is_refused(root, table, message):
@@ -363,6 +368,37 @@ def test_the_notebooks_and_claims_toml_name_the_same_claims():
     claims.check_entries(profiles.notebooks())
     sections = {name.split("_", 1)[1] for name in profiles.notebooks()}
     assert {entry.id.split("/")[0] for entry in claims.read_claims()} <= sections
+
+
+DAMAGES = {
+    "": r"cannot be read \(JSONDecodeError",
+    '{"claims": [{"id"': r"cannot be read \(JSONDecodeError",
+    "[]": r"cannot be read \(TypeError",
+    '{"profile": "smoke", "seed": 0, "models": {}, "claims": []}': "is of another version",
+    '{"profile": "smoke", "seed": 0, "models": {}, "not_asked": {}, "claims": [{"id": "bounds/alpha"}]}': "'printed'",
+}
+
+
+@pytest.mark.parametrize("content", DAMAGES)
+def test_results_that_cannot_be_read_are_named_before_any_work_with_what_to_do(root, content, monkeypatch, capsys):
+    file = root / "build" / "smoke" / "figures" / "results.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(content)
+    with pytest.raises(
+        ValueError, match=f"results.json' .*{DAMAGES[content]}.*: delete it and run the notebooks again"
+    ):
+        Run("02_bounds", "smoke")
+    assert chosen_by(monkeypatch) == (2, [])
+    assert "delete it and run the notebooks again" in capsys.readouterr().err
+
+
+def test_facts_and_names_of_outputs_that_cannot_be_read_are_written_anew(root):
+    run = finished(root)
+    for file in (run.figures / "provenance.json", root / "build" / "smoke" / "02_bounds.outputs.json"):
+        file.write_text("[")
+    assert not runner.is_current("02_bounds", "smoke")
+    finished(root)
+    assert list(json.loads((run.figures / "provenance.json").read_text())) == ["02_bounds"]
 
 
 def results(root):
@@ -397,6 +433,8 @@ def test_results_say_what_was_measured_and_provenance_where_it_comes_from(root, 
     facts = json.loads((run.figures / "provenance.json").read_text())["02_bounds"]
     assert (facts["commit"], facts["dirty"]) == ("abc1234", False) and facts["seconds"] >= 0
     assert facts["versions"]["numpy"] == np.__version__
+    wanted = {"dtype": "float32", "attention": "sdpa", "device": "cpu", "compiled": False}
+    assert list(facts["computation"].values()) == [wanted]
 
 
 def test_the_same_run_at_another_commit_leaves_the_same_bytes(root, monkeypatch):
@@ -411,11 +449,85 @@ def test_the_same_run_at_another_commit_leaves_the_same_bytes(root, monkeypatch)
         return {path.name: path.read_bytes() for path in run.figures.iterdir() if path.name != "provenance.json"}
 
     first = leave()
-    monkeypatch.setattr(provenance, "git", lambda *arguments: "fff0000")
+    monkeypatch.setattr(provenance, "repository_state", lambda: ("fff0000", True))
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")  # another day
     again = leave()
     assert set(first) == {"curve.png", "curve.pdf", "table.csv", "table.md", "results.json", "claims.md"}
     assert again == first
+
+
+# Where the numbers come from ---------------------------------------------------------------------------------------
+
+UNKNOWN = ("unknown", "unknown")
+
+
+def repository(folder):
+    """A repository with one commit; the answer of git to a command in it."""
+
+    def git(*arguments):
+        who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+        command = ["git", "-C", str(folder), *who, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "first")
+    return git
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A copy of the package which counts as the clone, in no repository."""
+    folder = tmp_path / "outer" / "clone"
+    (folder / "glauber_lib").mkdir(parents=True)
+    (folder / "glauber_lib" / "__init__.py").write_text("")
+    (tmp_path / "outer" / "other.txt").write_text("")
+    monkeypatch.setattr(profiles, "ROOT", folder)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    return folder
+
+
+def test_the_commit_is_that_of_the_clone_and_changes_are_seen(clone):
+    git = repository(clone)
+    assert provenance.repository_state() == (git("rev-parse", "--short", "HEAD"), False)
+    (clone / "glauber_lib" / "new.py").write_text("")
+    assert provenance.repository_state() == (git("rev-parse", "--short", "HEAD"), True)
+
+
+def test_outside_a_repository_and_without_git_the_commit_is_unknown(clone, monkeypatch):
+    assert provenance.repository_state() == UNKNOWN
+    repository(clone)
+    monkeypatch.setenv("PATH", str(clone))
+    assert provenance.repository_state() == UNKNOWN
+
+
+def test_inside_another_repository_the_commit_is_unknown(clone, monkeypatch):
+    (clone.parent / ".gitignore").write_text("clone/\n")
+    git = repository(clone.parent)
+    assert provenance.repository_state() == UNKNOWN  # ignored by it
+    git("add", "-f", "clone")
+    git("commit", "-qm", "second")
+    assert provenance.repository_state() == UNKNOWN  # a part of it
+    monkeypatch.setenv("GIT_DIR", str(clone.parent / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(clone))
+    assert provenance.repository_state() == UNKNOWN
+    repository_of_files_unpacked_over_it = clone.parent / "glauber_lib"
+    repository_of_files_unpacked_over_it.mkdir()
+    (repository_of_files_unpacked_over_it / "__init__.py").write_text("")
+    monkeypatch.setattr(profiles, "ROOT", clone.parent)
+    assert provenance.repository_state() == UNKNOWN
+
+
+def test_where_git_refuses_the_commit_is_unknown(clone, monkeypatch):
+    repository(clone)
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # as for a folder of another user: safe.directory
+    assert provenance.repository_state() == UNKNOWN
+
+
+def test_a_package_that_is_not_installed_is_said_to_be(monkeypatch):
+    monkeypatch.setattr(keys, "PACKAGES", ("numpy", "no-such-package"))
+    assert keys.versions() == {"python": platform.python_version(), "numpy": np.__version__,
+                               "no-such-package": "not installed"}  # fmt: skip
 
 
 # Outputs -----------------------------------------------------------------------------------------------------------
@@ -429,9 +541,25 @@ def test_tables_carry_notebook_profile_and_seed(root):
     assert run.save_table(table, "summary") is table
     text = (run.figures / "summary.csv").read_text()
     assert text.splitlines()[0] == f"# {LABEL}"
-    pd.testing.assert_frame_equal(pd.read_csv(run.figures / "summary.csv", comment="#"), table)
+    pd.testing.assert_frame_equal(pd.read_csv(run.figures / "summary.csv", skiprows=1), table)
     markdown = (run.figures / "summary.md").read_text()
     assert LABEL in markdown and "1.23" in markdown and "nan" not in markdown.lower()
+
+
+def test_cells_of_tables_are_as_they_are(root):
+    texts, mixed = ["a | b", "007", "1e5", "x\ny", "##er", "$$"], ["x", 7, 0.5, None, "08", 1]
+    table = pd.DataFrame({"te|xt": texts, "number": [1.0, 2.34567, np.nan, 4, 5, 6], "mixed": mixed})
+    run = Run("02_bounds", "smoke")
+    run.save_table(table, "texts")
+    head, _, *rows = (run.figures / "texts.md").read_text().split("\n\n<!--")[0].splitlines()
+    split = lambda row: [c.strip().replace("\0", "|") for c in row.replace("\\|", "\0").split("|")[1:-1]]  # noqa: E731
+    cells = list(map(split, (head, *rows)))
+    assert cells[0] == ["te|xt", "number", "mixed"]
+    assert [row[0] for row in cells[1:]] == ["a | b", "007", "1e5", "x y", "##er", "$$"]
+    assert [row[1] for row in cells[1:]] == ["1", "2.35", "–", "4", "5", "6"]
+    assert [row[2] for row in cells[1:]] == ["x", "7", "0.5", "–", "08", "1"]
+    again = pd.read_csv(run.figures / "texts.csv", skiprows=1, dtype={"te|xt": str})
+    assert again["te|xt"].tolist() == texts
 
 
 def test_figures_carry_notebook_profile_and_seed(root):
@@ -530,6 +658,46 @@ def test_a_notebook_stays_current_when_a_model_comes_that_it_does_not_name(root)
 def test_a_notebook_is_not_current_after_an_upgrade(root, monkeypatch):
     finished(root)
     monkeypatch.setattr(keys, "versions", lambda: {"torch": "3.0"})
+    assert not runner.is_current("02_bounds", "smoke")
+
+
+def test_a_notebook_is_due_again_when_what_a_folder_holds_changes(root, monkeypatch, tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name / "org" / "data").mkdir(parents=True)
+        (tmp_path / name / "org" / "data" / "validation.parquet").write_bytes(b"rows")
+    settings = '[smoke.02_bounds]\npassages = "org/data"\n'
+    edit_profiles(root, lambda text: text.replace("[smoke.02_bounds]\n", settings))
+    monkeypatch.setenv("GLAUBER_MODELS", str(tmp_path / "one"))
+    finished(root)
+    monkeypatch.setenv("GLAUBER_MODELS", str(tmp_path / "two"))
+    assert runner.is_current("02_bounds", "smoke")  # the same, elsewhere
+    (tmp_path / "two" / "org" / "data" / "validation.parquet").write_bytes(b"other rows")
+    assert not runner.is_current("02_bounds", "smoke")
+    monkeypatch.delenv("GLAUBER_MODELS")
+    assert not runner.is_current("02_bounds", "smoke")
+
+
+def test_a_file_counts_as_the_notebook_finds_it_from_whatever_folder_the_command_is_given(root, monkeypatch, tmp_path):
+    (root / "mine.txt").write_text("one passage\n")
+    edit_profiles(root, lambda text: text.replace("[smoke.02_bounds]\n", '[smoke.02_bounds]\npassages = "mine.txt"\n'))
+    finished(root)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert runner.is_current("02_bounds", "smoke")
+    (root / "mine.txt").write_text("another passage\n")
+    assert not runner.is_current("02_bounds", "smoke")
+
+
+def test_a_notebook_is_due_again_when_the_word_embeddings_or_a_commit_of_the_hub_change(root, monkeypatch, tmp_path):
+    (tmp_path / "words").mkdir()
+    monkeypatch.setenv("GLAUBER_MINILM", str(tmp_path / "words"))
+    (tmp_path / "words" / "model.safetensors").write_bytes(b"one")
+    finished(root)
+    assert runner.is_current("02_bounds", "smoke")
+    monkeypatch.setattr(runner.hub, "cached_commit", lambda name, revision: "abc")
+    assert not runner.is_current("02_bounds", "smoke")
+    finished(root)
+    (tmp_path / "words" / "model.safetensors").write_bytes(b"two")
     assert not runner.is_current("02_bounds", "smoke")
 
 
@@ -635,6 +803,174 @@ def test_a_notebook_is_run_with_the_profile_and_a_failing_one_is_an_error(root):
     with pytest.raises(papermill.exceptions.PapermillExecutionError, match="ZeroDivisionError"):
         runner.run_notebook("02_bounds", "smoke")
     assert not digest.exists()  # so that the next run starts it again
+
+
+def write_cells(root, *cells, notebook="02_bounds"):
+    """A notebook with a cell of parameters and others."""
+    tagged = '# %% tags=["parameters"]\nprofile = "mini"\n'
+    (root / "notebooks" / f"{notebook}.py").write_text(HEADER + tagged + "".join(f"\n# %%\n{cell}\n" for cell in cells))
+
+
+def cells_of(root, notebook="02_bounds"):
+    return json.loads((root / "build" / "smoke" / f"{notebook}.ipynb").read_text())["cells"]
+
+
+DIES = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
+
+
+def test_a_kernel_that_dies_is_named_with_its_cell_and_the_other_notebook_runs_on(root, monkeypatch, capsys):
+    write_cells(root, "x = 1", DIES, "y = 2")
+    write_cells(root, 'open("seen.txt", "w").write(profile)', notebook="03_crossover")
+    monkeypatch.setattr(claims, "check_entries", lambda _: None)
+    arguments = ["--profile", "smoke", "--notebook", "02_bounds", "--notebook", "03_crossover"]
+    with joblib.parallel_config(backend="threading"):  # processes of joblib would not see the copy
+        assert runner.main([*arguments, "--jobs", "1"]) == 1
+    said = capsys.readouterr().out
+    assert "02_bounds: the kernel died in code cell 4 (import os, signal)" in said and "Traceback" not in said
+    assert (root / "seen.txt").read_text() == "smoke"
+    statuses = [cell["metadata"]["papermill"]["status"] for cell in cells_of(root)]
+    assert statuses == ["completed", "completed", "completed", "failed", "pending"]
+    assert not list((root / "build" / "smoke").glob(".*.ipynb"))
+    assert not runner._stamp("02_bounds", "smoke").exists()
+
+
+def test_an_error_that_is_none_of_a_cell_fails_its_notebook_alone(root, monkeypatch, capsys):
+    def run_notebook(notebook, profile, position):
+        if notebook == "02_bounds":
+            raise OSError(28, "No space left on device")
+        return 0.0
+
+    monkeypatch.setattr(runner, "run_notebook", run_notebook)
+    assert runner.main(["--profile", "smoke", "--jobs", "1"]) == 1
+    said = capsys.readouterr().out
+    assert "02_bounds: OSError: [Errno 28] No space left on device" in said and "04_basins: 0 s" in said
+
+
+def test_a_notebook_runs_below_a_folder_with_braces_and_leaves_no_input_behind(root, monkeypatch):
+    shutil.move(root / "notebooks", root / "a{b}" / "notebooks")
+    for name in ("glauber_lib", "data"):
+        shutil.move(root / name, root / "a{b}" / name)
+    monkeypatch.setattr(profiles, "ROOT", root / "a{b}")
+    monkeypatch.setattr(embedded, "DATA", root / "a{b}" / "data")
+    write_cells(root / "a{b}", "1 / 0")
+    with pytest.raises(papermill.exceptions.PapermillExecutionError, match="ZeroDivisionError"):
+        runner.run_notebook("02_bounds", "smoke")
+    assert cells_of(root / "a{b}") and not list((root / "a{b}" / "build" / "smoke").glob(".*.ipynb"))
+
+
+def test_executed_notebooks_hold_no_progress_bar_and_no_error_that_passes(root):
+    bar = "from tqdm.auto import tqdm\nfor _ in tqdm(range(3), desc='bar', leave=False):\n    pass\nprint('done')"
+    write_cells(root, bar)
+    runner.run_notebook("02_bounds", "smoke")
+    outputs = [output for cell in cells_of(root) for output in cell.get("outputs", [])]
+    assert ["".join(output["text"]) for output in outputs] == ["done\n"]
+    path = root / "notebooks" / "02_bounds.py"
+    path.write_text(path.read_text() + '\n# %% tags=["raises-exception"]\n1 / 0\n')
+    with pytest.raises(papermill.exceptions.PapermillExecutionError, match="ZeroDivisionError"):
+        runner.run_notebook("02_bounds", "smoke")
+
+
+@pytest.mark.parametrize("tagged", ["# %%\nprofile = 'mini'", '# %% tags=["parameters"]\nprofil = "mini"'])
+def test_a_notebook_that_would_run_with_its_own_profile_is_refused(root, tagged):
+    (root / "notebooks" / "02_bounds.py").write_text(f"{HEADER}{tagged}\n")
+    with pytest.raises(runner.NotRunError, match="must set profile in one cell with the tag parameters"):
+        runner.run_notebook("02_bounds", "smoke")
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from glauber_lib.paper import profiles, runner
+profiles.ROOT = Path(sys.argv[1])
+with runner._alone("02_bounds", "smoke"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_the_second_run_of_a_notebook_says_who_runs_it_until_that_process_is_dead(root):
+    write_cells(root, "x = 1")
+    (root / "build" / "smoke").mkdir(parents=True)
+    command = [sys.executable, "-c", HOLDER, str(root)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as holder:
+        assert holder.stdout.readline() == "held\n"
+        said = rf"not started, process {holder.pid} \(since \d{{4}}-\d\d-\d\d .*\) runs it already"
+        with pytest.raises(runner.NotRunError, match=said):
+            runner.run_notebook("02_bounds", "smoke")
+        with runner._alone("03_crossover", "smoke"):
+            pass  # another notebook is free
+        holder.kill()
+    runner.run_notebook("02_bounds", "smoke")
+    assert not list((root / "build" / "smoke").glob(".*.running"))
+
+
+def test_commands_and_tables_do_without_a_locale(root):
+    code = """
+import sys
+from pathlib import Path
+import pandas as pd
+from glauber_lib.paper import Run, load_passages, profiles
+profiles.ROOT = Path(sys.argv[1])
+run = Run("02_bounds", "smoke")
+run.save_table(pd.DataFrame({"τ": [1.0, None], "text": ["naïve – “x”", "y"]}), "table")
+run.finish()
+Path("mine.txt").write_text("naïve τ\\n", encoding="utf-8")
+assert load_passages("mine.txt").text[0] == "naïve τ"
+print("ended")
+"""
+    ours = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(ROOT)}
+    (root / "code.py").write_text(code, encoding="utf-8")
+    for command in (["code.py", str(root)], ["-m", "glauber_lib.paper.check", "--profile", "no–where"]):
+        answer = subprocess.run([sys.executable, *command], cwd=root, env=ours, capture_output=True, check=False)
+        assert b"Traceback" not in answer.stderr, answer.stderr
+    assert answer.returncode == 2 and rb"unknown profile" in answer.stderr
+    figures = root / "build" / "smoke" / "figures"
+    assert "“x”" in (figures / "table.md").read_text(encoding="utf-8")
+    assert pd.read_csv(figures / "table.csv", skiprows=1).columns[0] == "τ"
+
+
+# Passages ----------------------------------------------------------------------------------------------------------
+
+
+def test_ids_stay_strings_and_lines_are_lines(tmp_path):
+    texts = ["one\u2028line", "a form\fof feed", "third\x85line"]
+    rows = [{"id": k, "text": text} for k, text in zip(["007", "7", "7.0"], texts, strict=True)]
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row, ensure_ascii=False) + "\r\n" for row in rows), "utf-8")
+    frame = load_passages(tmp_path / "mine.jsonl")
+    assert frame.id.tolist() == ["007", "7", "7.0"] and frame.text.tolist() == texts
+    (tmp_path / "mine.txt").write_text("\n".join(texts), "utf-8-sig")
+    assert load_passages(tmp_path / "mine.txt").text.tolist() == texts
+    (tmp_path / "mine.jsonl").write_text('{"text": "1e5"}\n\n{"text": "2020-01-01"}')
+    frame = load_passages(tmp_path / "mine.jsonl")
+    assert frame.text.tolist() == ["1e5", "2020-01-01"] and frame.id.tolist() == ["mine-0", "mine-1"]
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ('{"id": "7", "text": "x"}\n{"id": 7, "text": "y"}', r"ids of more than one passage: \['7'\]"),
+        ('{"id": "7", "text": "x"}\n{"id": "8"}', r"passage 2 must be like .*, got {\"id\": \"8\"}"),
+        ("words", "passage 1 must be like .*, got words"),
+        ("\n", "holds no passage"),
+    ],
+)
+def test_a_file_that_holds_no_passages_is_refused_with_its_line(content, message, tmp_path):
+    (tmp_path / "mine.jsonl").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        load_passages(tmp_path / "mine.jsonl")
+
+
+def test_passages_that_are_too_short_are_left_out_and_counted(root, tiny, tmp_path, capsys):
+    (tmp_path / "mine.txt").write_text("a b c d e f\nshort\n\u200b\na b \N{SNOWMAN} d e f g\n", encoding="utf-8")
+    run = Run("02_bounds", "smoke")
+    run.settings["passages"] = str(tmp_path / "mine.txt")
+    assert list(run.passages(tiny["bert"], n=6).text) == ["a b c d e f"]
+    said = "passages left out, of 4: 1 with tokens outside a model's vocabulary, 2 of fewer than 6 tokens"
+    assert said in capsys.readouterr().out
+    tiny["bert"].states(run.passages(tiny["bert"]).text, n=1)
+    assert "1 of fewer than 1 tokens" in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"no passage can be read; passages left out, of 4: .* fewer than 9 tokens"):
+        run.passages(tiny["bert"], n=9)
 
 
 def test_passages_have_an_id_a_topic_and_a_text():

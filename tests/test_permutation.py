@@ -148,3 +148,56 @@ def test_blocks_take_out_what_the_starts_share():
 @pytest.mark.parametrize("p", [[0.3], [0.01, 0.04, 0.03, 0.005], [0.2, 0.2, 0.2, 0.9, 0.01], [1 / 3, 1e-4, 1.0, 1e-4]])
 def test_holm_s_correction_is_that_of_statsmodels(p):
     np.testing.assert_array_equal(holm(p), multipletests(p, method="holm")[1])
+
+
+def test_a_seed_s_label_that_is_none_and_no_resamples_are_refused():
+    gain = np.zeros((4, 3))
+    for own in ([0, 1, 2, -1], [0, 1, 2, 3]):
+        with pytest.raises(ValueError, match="own must hold one of the labels"):
+            label_rises(gain[None], own)
+    for options in ({"n_resamples": 0}, {"n_resamples": 1.5}, {"seed": 0.5}, {"seed": None}):
+        with pytest.raises(ValueError, match="must be a whole number"):
+            label_rises(gain[None], [0, 1, 2, 0], **options)
+        with pytest.raises(ValueError, match="must be a whole number"):
+            group_difference(gain, [0, 1, 0, 1], **options)
+
+
+def test_a_nan_is_refused_and_a_test_that_cannot_be_done_gives_none():
+    gains, own = exchangeable_rises(20, 9, np.random.default_rng(0), n_scorers=2)
+    gains[1, 3, 4] = np.nan
+    with pytest.raises(ValueError, match=r"gains must be finite, got nan or infinity in rows \[3\]"):
+        label_rises(gains, own)
+    with pytest.raises(ValueError, match=r"values must be finite.*rows \[3\]"):
+        group_difference(gains[1], own)
+    for wrong in (own - 9, own.astype(float) * np.nan, own[:5], own + 9, own + 0.5):
+        with pytest.raises(ValueError, match="own must hold one of the labels"):
+            label_rises(np.nan_to_num(gains), wrong)
+
+
+@pytest.mark.parametrize(
+    "values, groups, blocks",
+    [
+        (np.full((6, 2), 0.1), [0, 1] * 3, None),
+        (np.arange(12.0).reshape(6, 2), [0] * 6, None),
+        (np.arange(12.0).reshape(6, 2), [0, 0, 0, 1, 1, 1], [0, 0, 0, 1, 1, 1]),
+        (np.repeat([[0.1], [0.7], [5.3]], 2, axis=0), [0, 1] * 3, [0, 0, 1, 1, 2, 2]),
+    ],
+)
+def test_groups_that_cannot_differ_are_not_tested(values, groups, blocks):
+    assert np.isnan(group_difference(values, groups, blocks=blocks, n_resamples=10)).all()
+    with pytest.raises(ValueError, match="groups must hold one label for each of 6 rows"):
+        group_difference(values, [np.nan] * 6)
+    np.testing.assert_array_equal(holm([np.nan, 0.01, 0.02]), [np.nan, 0.02, 0.02])
+
+
+def test_what_is_no_table_and_p_values_that_are_none_are_refused():
+    values = np.arange(4.0)  # of one dimension, as one number for each chain: the share came out doubled
+    for wrong in (values, values[:, None, None], np.zeros((0, 3))):
+        with pytest.raises(ValueError, match="values must be a table"):
+            group_difference(wrong, [0, 0, 1, 1])
+    for wrong in (values, np.zeros((4, 3)), np.zeros((1, 0, 3))):
+        with pytest.raises(ValueError, match=r"gains must have shape \(scorers, chains, labels\)"):
+            label_rises(wrong, [0, 0, 1, 1])
+    for p in ([-0.1, 0.2], [np.inf], [-np.inf, 0.1], [[0.1]]):
+        with pytest.raises(ValueError, match="p must be a list of numbers in"):
+            holm(p)

@@ -10,7 +10,19 @@ import pytest
 from conftest import corpus
 
 from glauber_lib.chains import run_chains
-from glauber_lib.plotting import interval_band, interval_bars, moves_as_html, plain_ticks, value_ticks
+from glauber_lib.plotting import (
+    PAGE,
+    component_labels,
+    interval_band,
+    interval_bars,
+    literal,
+    matrix,
+    moves_as_html,
+    panels,
+    plain_ticks,
+    trajectory,
+    value_ticks,
+)
 from glauber_lib.readings import moves_in_words
 
 
@@ -99,4 +111,52 @@ def test_ticks_are_plain_numbers_and_no_others():
     figure.canvas.draw()
     labels = lambda side: [text.get_text() for text in side.get_ticklabels(which="both") if text.get_text()]  # noqa: E731
     assert labels(axis.xaxis) == ["0.25", "0.5", "20"] and labels(axis.yaxis) == ["10", "30", "100"]
+    plt.close(figure)
+
+
+@pytest.mark.parametrize(
+    "low, high, expected",
+    [
+        (7e3, 2e8, ["10000", "30000", *(rf"${d}10^{{{p}}}$" for p in range(5, 9) for d in ("", r"3\cdot"))][:9]),
+        (2e4, 2e6, ["30000", "$10^{5}$", r"$3\cdot10^{5}$", "$10^{6}$"]),
+        (5e-9, 2e-6, [r"$10^{-8}$", r"$3\cdot10^{-8}$", r"$10^{-7}$", r"$3\cdot10^{-7}$", r"$10^{-6}$"]),
+        (0.5, 4e30, ["1", "10000", *(f"$10^{{{p}}}$" for p in range(8, 31, 4))]),
+        (4, 9.5, ["4", "5", "6", "7", "8", "9"]),
+    ],
+)
+def test_a_logarithmic_axis_has_ticks_wherever_it_lies(low, high, expected):
+    figure, axis = plt.subplots()
+    axis.set(yscale="log", ylim=(low, high))
+    plain_ticks(axis.yaxis)
+    figure.canvas.draw()
+    assert [text.get_text() for text in axis.get_yticklabels() if text.get_text()] == expected
+    plt.close(figure)
+
+
+def test_texts_with_dollar_signs_are_drawn_as_they_are():
+    figure, (left, right) = plt.subplots(1, 2)
+    matrix(left, np.eye(3), ["$$", "$x_", "a$b$c"], title="$c_{ij}$")
+    trajectory(right, np.arange(6.0).reshape(3, 2), title="$$ and $\\")
+    right.annotate(literal("$}$"), (0, 0))
+    figure.canvas.draw()  # what is no mathematics would raise
+    assert literal("$$") == r"\$\$" and literal(3) == "3" and left.get_title() == "$c_{ij}$"
+    plt.close(figure)
+
+
+def test_components_of_what_never_varies_have_no_share():
+    figure, axis = plt.subplots()
+    component_labels(axis, [0.42, 0.1, 0.05])
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("PC 1 (42% of variance)", "PC 2 (10%)")
+    component_labels(axis, np.full(2, np.nan))
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("PC 1 (nothing varies)", "PC 2 (nothing varies)")
+    plt.close(figure)
+
+
+@pytest.mark.parametrize(("count", "rows", "columns"), [(1, 1, 1), (2, 1, 2), (3, 2, 2), (4, 2, 2), (5, 3, 2)])
+def test_panels_fill_a_page_and_every_column_has_its_labels(count, rows, columns):
+    figure, axes = panels(count, sharex=True)
+    assert figure.get_size_inches().tolist() == [PAGE, rows * 2.4]
+    assert len(axes) == count and sum(axis.get_visible() for axis in figure.axes) == count
+    for axis in axes[-columns:]:
+        assert axis.xaxis.get_tick_params()["labelbottom"]
     plt.close(figure)

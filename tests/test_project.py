@@ -1,5 +1,6 @@
 """The project's own promises: data, notebooks, environments, no traces of one machine."""
 
+import ast
 import os
 import re
 import shutil
@@ -16,7 +17,7 @@ import yaml
 
 from glauber_lib.embedded import DATA, PACKAGES, package_tokenizer
 from glauber_lib.instruments import TOPICS
-from glauber_lib.paper import ROOT, load_passages
+from glauber_lib.paper import ROOT, keys, load_passages
 from glauber_lib.paper.profiles import notebooks
 
 SCRIPTS = sorted((ROOT / "notebooks").glob("*.py"))
@@ -119,6 +120,14 @@ def test_a_notebook_has_no_magics(path):
     assert not [line for cell in code for line in cell.splitlines() if re.match(r"\s*(# )?[%!]", line)]
 
 
+@pytest.mark.parametrize("name", notebooks())
+def test_beside_its_figures_a_notebook_prints_numbers_that_are_compared(name):
+    # nbval does not compare pictures
+    code = [cell.source for cell in jupytext.read(ROOT / "notebooks" / f"{name}.py").cells if cell.cell_type == "code"]
+    compared = [cell for cell in code if "NBVAL_CHECK_OUTPUT" in cell]
+    assert len(compared) >= sum("run.save_figure(" in cell for cell in code)
+
+
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_a_notebook_does_not_ask_which_profile_it_runs(path):
     assert not re.search(r"profile\s*(==|!=|in\b)", path.read_text())
@@ -157,6 +166,52 @@ def test_the_library_prints_only_where_it_says_so_and_never_imports_a_notebook()
         assert "import notebooks" not in text and "from notebooks" not in text
         says_so = path.parent.name == "paper" and path.stem in ("run", "runner", "check")
         assert says_so or not re.search(r"^\s*print\(", text, re.MULTILINE), path.name
+
+
+def opened_without_encoding(source):
+    """Lines of a source that read or write text in whatever encoding the machine has."""
+    for node in ast.walk(ast.parse(source)):
+        called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+        name = called.rpartition(".")[2]
+        if called in ("", "read_text", "tarfile.open") or name not in ("open", "read_text", "write_text"):
+            continue
+        texts = [v.value for v in node.args if isinstance(v, ast.Constant) and isinstance(v.value, str)]
+        said = {"open": any("b" in text for text in texts), "read_text": texts, "write_text": False}[name]
+        if not said and not any(k.arg == "encoding" for k in node.keywords):
+            yield node.lineno, ast.unparse(node)
+
+
+def test_every_text_file_is_opened_in_an_encoding_of_its_own():
+    assert list(opened_without_encoding('path.open()\nopen(f, "w")\np.read_text()\np.open("rb")\np.write_text(t)'))
+    paths = [path for folder in ("glauber_lib", "scripts", "notebooks") for path in (ROOT / folder).rglob("*.py")]
+    found = {path.name: list(opened_without_encoding(path.read_text(encoding="utf-8"))) for path in paths}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+def test_the_versions_are_those_of_every_package_that_computes():
+    plumbing = {
+        "filelock",
+        "joblib",
+        "jupytext",
+        "nbclient",
+        "nbformat",
+        "papermill",
+        "tqdm",
+        "pyarrow",
+        "huggingface_hub",
+        "cycler",
+    }
+    names = {"sklearn": "scikit-learn", "sentence_transformers": "sentence-transformers"}
+    imported = set()
+    for path in (ROOT / "glauber_lib").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                imported.add(node.module.split(".")[0])
+    computing = imported - set(sys.stdlib_module_names) - plumbing - {"glauber_lib"}
+    assert {names.get(name, name) for name in computing} <= set(keys.PACKAGES)
+    assert {"tokenizers", "python", *keys.PACKAGES} <= set(keys.versions())
 
 
 # The wheel ---------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.stats
 from hypothesis import given
@@ -17,10 +18,12 @@ from glauber_lib.stats import (
     convergence,
     mean_band,
     percentile_interval,
+    poisson_interval,
     rank_correlation,
     share_estimate,
     true_runs,
     verdict,
+    wilson_interval,
 )
 
 # Verdicts ------------------------------------------------------------------------------------------------------------
@@ -89,7 +92,9 @@ def test_below_the_least_number_there_is_no_verdict_and_what_would_decide_is_sai
     assert said == "undecided" and why == "29 passages, at least 30 are needed; must lie above 0"
 
 
-@pytest.mark.parametrize("side, than", [("beside", 0), ("above", None), ("above", [0, 1]), ("inside", 0.5)])
+@pytest.mark.parametrize(
+    "side, than", [("beside", 0), ("above", None), ("above", [0, 1]), ("inside", 0.5), ("outside", [5, 1])]
+)
 def test_a_rule_that_makes_no_sense_is_refused(side, than):
     with pytest.raises(ValueError, match=r"side must be one of|asks for"):
         judged((0.1, 0.2), side, than)
@@ -151,19 +156,34 @@ def test_the_ends_of_wilson_s_interval_are_the_shares_at_196_standard_errors(suc
     assert found.interval == pytest.approx(proportion_confint(successes, n, method="wilson"), abs=1e-12)
 
 
-def test_a_band_is_the_mean_and_196_standard_errors_within_what_a_mean_can_be():
-    samples = np.array([[0.0, 0.9, 0.5], [1.0, 1.0, 0.5]])
+def test_a_band_is_that_of_student_and_nan_where_the_units_are_equal():
+    samples = np.array([[0.0, 0.9, 0.5], [1.0, 1.0, 0.5], [0.8, 1.1, 0.5]])
     table = mean_band(samples)
-    np.testing.assert_allclose(table["mean"], [0.5, 0.95, 0.5])
-    np.testing.assert_allclose(table.high - table["mean"], 1.96 * np.array([0.5, 0.05, 0]))
-    np.testing.assert_allclose(table["mean"] - table.low, table.high - table["mean"])
-    cut = mean_band(samples, within=(0, 1))
-    assert cut.low.tolist() == [0, table.low[1], 0.5] and cut.high.tolist() == [1, 1, 0.5]
+    np.testing.assert_allclose(table["mean"], [0.6, 1.0, 0.5])
+    for k in range(2):
+        ends = scipy.stats.ttest_1samp(samples[:, k], 0.0).confidence_interval()
+        np.testing.assert_allclose(table.loc[k, ["low", "high"]].astype(float), ends)
+    assert table.loc[2, ["low", "high"]].isna().all() and mean_band(samples[:1])[["low", "high"]].isna().all(axis=None)
+
+
+def test_a_band_that_is_cut_still_holds_its_mean():
+    samples = np.array([[1.9, 0.2], [1.0, 0.4], [1.2, 0.3]])
+    table, cut = mean_band(samples), mean_band(samples, within=(0, 1))
+    assert cut.high.tolist() == [table["mean"][0], table.high[1]] and cut.low.tolist() == table.low.tolist()
+    assert mean_band(samples, within=(0, 2)).high.tolist() == [2, table.high[1]]
+
+
+def test_a_share_of_no_units_is_no_number():
+    found = share_estimate(0, 0, unit="chains")
+    assert np.isnan([found.value, *found.interval]).all() and judged(None, "above", 0, value=found.value) != "holds"
+    assert judged((np.nan, np.nan), "above", 0, value=2.0, kind="lower bound") == "undecided"
 
 
 def test_the_percentile_interval_leaves_a_fortieth_on_either_side():
     assert percentile_interval(np.arange(201)) == (5, 195)
-    assert np.isnan(percentile_interval([])).all() and np.isnan(percentile_interval([1.0, np.nan])).all()
+    for draws in ([], [1.0, np.nan], [3.0], [3.0] * 100, [np.inf] * 9):
+        assert np.isnan(percentile_interval(draws)).all()
+    assert percentile_interval([*range(90), *[np.inf] * 10]) == (2, np.inf)
 
 
 # Bootstrap ---------------------------------------------------------------------------------------------------------
@@ -185,13 +205,77 @@ def test_bootstrap_interval_has_the_width_of_the_standard_error():
 
 def test_bootstrap_interval_resamples_pairs_together():
     x = np.arange(30.0)
-    low, high = bootstrap_interval(x, 2 * x, statistic=lambda a, b: np.corrcoef(a, b)[0, 1], n_resamples=100)
-    assert low == pytest.approx(1) and high == pytest.approx(1)
+    alone = bootstrap_interval(x, n_resamples=100, statistic=np.median)
+    ends = bootstrap_interval(x, 2 * x, statistic=lambda a, b: np.median(a) + np.mean(b - 2 * a), n_resamples=100)
+    np.testing.assert_allclose(ends, alone)
 
 
-def test_bootstrap_interval_of_constants_is_a_point():
-    assert bootstrap_interval([2.5, 2.5, 2.5]) == (2.5, 2.5)
-    assert bootstrap_interval([7.0]) == (7.0, 7.0)
+@pytest.mark.parametrize("values", [[2.5] * 3, [2.5] * 8, [7.0], [], [0.1] * 30, [1.0, np.nan] * 4, [5.0] * 29 + [6.0]])
+def test_values_that_tell_nothing_of_a_spread_have_no_interval(values):
+    assert np.isnan(bootstrap_interval(values, statistic=np.median)).all()
+    if np.ptp(values or 0) == 0 or np.isnan(values).any():
+        assert np.isnan(bootstrap_interval(values)).all()
+        assert np.isnan(bootstrap_interval(values, groups=np.arange(len(values)) // 2)).all()
+
+
+def test_a_nan_is_not_skipped_by_a_statistic_that_would():
+    found = bootstrap_estimate([*range(9), np.nan], unit="chains", statistic=lambda x: (x > 3).mean())
+    assert np.isnan([found.value, *found.interval]).all() and found.n == 10
+
+
+def test_the_mean_of_a_few_units_has_student_s_interval_and_another_statistic_none():
+    values = [1.0, 4.0, 2.0, 2.5]
+    np.testing.assert_allclose(bootstrap_interval(values), scipy.stats.ttest_1samp(values, 0.0).confidence_interval())
+    assert np.isnan(bootstrap_interval(values, statistic=np.median)).all()
+    grouped = bootstrap_interval(np.repeat(values, 3), groups=np.repeat(list("abcd"), 3))
+    np.testing.assert_allclose(grouped, bootstrap_interval(values))
+
+
+@pytest.mark.parametrize("values", [[True] * 8, [True, False] * 4])
+def test_the_mean_of_truth_values_is_a_share(values):
+    assert bootstrap_interval(values) == share_estimate(sum(values), 8, unit="chains").interval
+
+
+def bernoulli(rng, n):
+    return (np.repeat(rng.random(n) < 0.4, 3) + 0.1 * rng.normal(size=3 * n), np.repeat(np.arange(n), 3))
+
+
+def ragged(rng, n):
+    group = np.repeat(np.arange(n), rng.integers(2, 7, size=n))
+    return rng.normal(size=n)[group] + rng.normal(size=len(group)), group
+
+
+LAWS = {
+    "normal": (lambda rng, n: (rng.normal(size=n), None), np.mean, 0.0),
+    "exponential": (lambda rng, n: (rng.exponential(size=n), None), np.mean, 1.0),
+    "grouped": (ragged, np.mean, 0.0),
+    "grouped shares": (bernoulli, np.mean, 0.4),
+    "share": (lambda rng, n: (rng.random(n) < 0.3, None), np.mean, 0.3),
+    "median": (lambda rng, n: (rng.exponential(size=n), None), np.median, np.log(2)),
+    "grouped median": (ragged, np.median, 0.0),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [8, 20, 30])
+@pytest.mark.parametrize("law", LAWS)
+def test_intervals_cover_about_as_often_as_they_say(law, n):
+    draw, statistic, true = LAWS[law]
+    covered = []
+    for k in range(500):
+        values, groups = draw(np.random.default_rng([k, n]), n)
+        low, high = bootstrap_interval(values, groups=groups, statistic=statistic, n_resamples=400, seed=k)
+        covered.append(low <= true <= high)
+    assert 0.90 <= np.mean(covered) <= (0.995 if "share" in law else 0.985)  # a share has few values
+
+
+@pytest.mark.parametrize("n", [4, 8, 20, 30])
+def test_bands_and_exact_intervals_cover_about_as_often_as_they_say(n):
+    rng = np.random.default_rng(n)
+    table = mean_band(rng.normal(size=(n, 500)))
+    assert 0.92 <= ((table.low <= 0) & (table.high >= 0)).mean() <= 0.98
+    ends = [poisson_interval(k) for k in rng.poisson(n, size=500)]
+    assert np.mean([low <= n <= high for low, high in ends]) >= 0.94  # exact: it may cover more
 
 
 def test_bootstrap_of_groups_of_one_row_is_that_of_rows():
@@ -213,8 +297,7 @@ def test_bootstrap_of_groups_keeps_pairs_and_needs_no_order_of_the_rows():
     x, groups = np.random.default_rng(4).normal(size=30), np.array(list("abcdef") * 5)
     again = bootstrap_interval(x, groups=groups)
     assert again == bootstrap_interval(x, groups=groups) != bootstrap_interval(x, groups=groups, seed=1)
-    low, high = bootstrap_interval(x, 2 * x, statistic=rank_correlation, groups=groups, n_resamples=100)
-    assert low == pytest.approx(1) and high == pytest.approx(1)
+    assert np.isnan(bootstrap_interval(x, 2 * x, statistic=rank_correlation, groups=groups, n_resamples=100)).all()
     order = np.random.default_rng(0).permutation(30)
     np.testing.assert_allclose(bootstrap_interval(x[order], groups=groups[order]), again)
 
@@ -229,6 +312,18 @@ def test_one_group_gives_no_interval_and_groups_must_fit():
 def test_rank_correlation_is_that_of_scipy():
     x, y = np.random.default_rng(0).integers(0, 5, (2, 40))  # with ties
     assert rank_correlation(x, y) == pytest.approx(scipy.stats.spearmanr(x, y).statistic)
+
+
+def test_a_rank_correlation_that_cannot_be_computed_is_no_number():
+    assert np.isnan(rank_correlation([1, 1, 1], [1, 2, 3])) and np.isnan(rank_correlation([1, 2, 3], [1, np.nan, 3]))
+    assert rank_correlation([1, 2, np.inf], [1, 2, 3]) == pytest.approx(1)
+
+
+def test_a_bin_with_a_nan_has_no_mean_and_a_row_without_a_place_is_refused():
+    table = binned_intervals(np.arange(12), [*range(11), np.nan], bins=2)
+    assert table["mean"][0] == 2.5 and table.loc[1, ["mean", "low", "high"]].isna().all()
+    with pytest.raises(ValueError, match="nan or infinity in 1 rows"):
+        binned_intervals([*range(11), np.nan], np.arange(12))
 
 
 def test_bins_of_rows_that_share_a_passage_are_as_wide_as_those_of_one_row_a_passage():
@@ -301,13 +396,66 @@ def test_chains_at_different_levels_or_scales_or_on_the_way_have_a_large_rhat():
     assert convergence(draws + np.linspace(0, 3, 1_000))["rhat"] > 1.1
 
 
-@pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
 def test_chains_that_stand_still_converge_nowhere():
-    assert np.isnan(list(convergence(np.full((3, 10), 0.3)).values())).all()
-    assert convergence(np.repeat([[0.0], [1.0]], 10, axis=1))["rhat"] > 100  # each at its own value
+    np.testing.assert_equal(convergence(np.full((3, 10), 0.3)), {"rhat": np.nan, "ess": np.nan, "stuck": 3})
+    apart = convergence(np.repeat([[0.0], [1.0]], 10, axis=1))  # each at its own value
+    np.testing.assert_equal(apart, {"rhat": np.inf, "ess": np.nan, "stuck": 2})
+
+
+def test_chains_that_stand_still_but_for_one_visit_are_stuck():
+    draws = np.zeros((4, 200))
+    draws[0, 50] = 1.0
+    np.testing.assert_equal(convergence(draws), {"rhat": np.inf, "ess": np.nan, "stuck": 4})
+    moving = np.random.default_rng(0).normal(size=(4, 201))
+    moving[2, 101:] = 0.0  # one chain, in one half
+    np.testing.assert_equal(convergence(moving), {"rhat": np.inf, "ess": np.nan, "stuck": 1})
+    moving[2, 150] = 1e-9
+    assert convergence(moving)["stuck"] == 0
+    with pytest.raises(ValueError, match="finite, got 1"):
+        convergence(np.where(moving == 1e-9, np.nan, moving))
 
 
 @pytest.mark.parametrize("shape", [(100,), (1, 100), (4, 3), (2, 5, 5), (0, 9)])
 def test_draws_of_wrong_shape_are_refused(shape):
     with pytest.raises(ValueError, match="at least 2 chains of 4 draws"):
         convergence(np.random.default_rng(0).normal(size=shape))
+
+
+def test_counts_that_are_none_are_refused():
+    for make in (lambda: wilson_interval(2.7, 10), lambda: wilson_interval(11, 10), lambda: wilson_interval(1, 0),
+                 lambda: poisson_interval(2.5), lambda: poisson_interval(-1), lambda: poisson_interval(np.nan),
+                 lambda: share_estimate(1, 0, unit="pairs"), lambda: bootstrap_interval([1, 2], n_resamples=0),
+                 lambda: bootstrap_interval([1, 2], seed=None)):  # fmt: skip
+        with pytest.raises(ValueError, match="must be a whole number"):
+            make()
+
+
+def test_a_p_value_that_is_none_and_a_number_of_units_without_end_are_refused():
+    for p in (-1, 1.5):
+        with pytest.raises(ValueError, match="asks for a p-value"):
+            verdict(Estimate(p, None, 9, "chains"), "test", 0.05)
+    with pytest.raises(ValueError, match="n must be a number of units, got inf"):
+        Estimate(0.5, None, np.inf, "chains")  # pyright: ignore[reportArgumentType]
+
+
+def test_an_estimate_pairs_rows_by_their_place_and_not_by_their_labels():
+    x = pd.Series(np.arange(8.0) ** 2)
+    y = pd.Series(np.arange(8.0), index=range(4, 12))
+    found = bootstrap_estimate(x, y, unit="rows", statistic=lambda a, b: (a - b).max())
+    assert (
+        found.value
+        == 42
+        == bootstrap_estimate(list(x), list(y), unit="rows", statistic=lambda a, b: (a - b).max()).value
+    )
+
+
+def test_equal_places_are_one_bin_and_a_row_of_samples_is_no_table():
+    table = binned_intervals([1.0] * 9, np.arange(9.0))
+    assert table.n.tolist() == [9] and table["mean"].tolist() == [4]
+    for x in ([], [1.0, np.inf]):
+        with pytest.raises(ValueError, match="x must be finite"):
+            binned_intervals(x, x)
+    with pytest.raises(ValueError, match="samples must have shape"):
+        mean_band([1.0, 2.0])
+    assert np.isnan(mean_band([[0.1 + 0.2], [0.3], [0.3]]).low[0])
+    assert true_runs([1, 2, 0, 0.5]).tolist() == [[0, 2], [3, 4]]

@@ -1,13 +1,15 @@
 """Censored times: curves and medians by hand, intervals that cover as often as they say."""
 
+from fractions import Fraction
+
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glauber_lib.stats import Estimate
-from glauber_lib.survival import median_estimate, median_interval, median_survival, survival_curve, time_until
+from glauber_lib.survival import median_survival, survival_curve, time_until
 
 
 def test_median_without_censoring_is_the_sample_median():
@@ -20,14 +22,75 @@ def test_censored_times_raise_the_median():
     assert median_survival([1, 2, 2, 3, 4], [True] * 5) == 2  # taken for events they would lower it
 
 
-def test_the_interval_of_a_censored_median_covers_it_about_as_often_as_it_says():
-    rng, covered = np.random.default_rng(0), []
-    for _ in range(200):
-        times = rng.exponential(100, size=40)
-        low, high = median_interval(np.minimum(times, 150), times <= 150)
-        covered.append(low <= 100 * np.log(2) <= high)
-    assert 0.9 <= np.mean(covered) <= 0.995
-    assert median_interval([5, 5], [False, False])[1] == np.inf
+@pytest.mark.parametrize("n", [8, 20, 30])
+@pytest.mark.parametrize("share", [0.5, 0.75])
+@pytest.mark.parametrize("end", [100, 150, np.inf])
+def test_the_interval_of_a_censored_time_covers_it_about_as_often_as_it_says(n, share, end):
+    rng, covered = np.random.default_rng(n), []
+    for _ in range(500):
+        event, last = rng.exponential(100, size=n), rng.uniform(size=n) * 2 * min(end, 1e9)
+        low, high = time_until(np.minimum(event, last), event <= last, share, unit="pairs").interval
+        covered.append(not (low > -100 * np.log(1 - share) or high < -100 * np.log(1 - share)))
+    assert 0.90 <= np.mean(covered) <= 0.985
+
+
+def test_without_censoring_the_interval_is_that_of_the_binomial_law_of_the_number_before():
+    found = time_until(np.arange(1, 21), [True] * 20, 0.5, unit="pairs")
+    chance = lambda k: scipy.stats.binom.cdf(k, 20, 0.5) - scipy.stats.binom.pmf(k, 20, 0.5) / 2  # noqa: E731
+    assert found.interval == tuple(min(k for k in range(21) if chance(k) >= tail) for tail in (0.025, 0.975))
+    assert np.isnan(time_until([20] * 6, [True] * 6, 0.5, unit="pairs").interval).all()  # all at once
+
+
+def exact_curve(time, observed):
+    """The curve as fractions, by the definition."""
+    share, curve = Fraction(1), []
+    for at in sorted({t for t, seen in zip(time, observed, strict=True) if seen}):
+        risk = sum(t >= at for t in time)
+        share *= Fraction(risk - sum(t == at and seen for t, seen in zip(time, observed, strict=True)), risk)
+        curve.append((at, share))
+    return curve
+
+
+def test_the_median_of_1_to_n_is_exact_for_every_n():
+    for n in range(1, 201):
+        assert median_survival(np.arange(1, n + 1), np.ones(n, bool)) == n // 2 + 1
+        quarter = time_until(np.arange(1, n + 1), np.ones(n, bool), 0.75, unit="pairs").value
+        assert quarter == -(-3 * n // 4)
+    assert median_survival(range(1, 13), [True] * 12) == 7
+
+
+def test_censored_curves_through_one_half_and_one_quarter_are_exact():
+    rng, through = np.random.default_rng(0), 0
+    for _ in range(300):
+        n = int(rng.integers(4, 13))
+        time, observed = rng.integers(1, 3 * n, size=n).tolist(), (rng.random(n) < 0.75).tolist()
+        curve = exact_curve(time, observed)
+        through += any(share in (Fraction(1, 2), Fraction(1, 4)) for _, share in curve)
+        median = min((t for t, share in curve if share < Fraction(1, 2)), default=np.nan)
+        np.testing.assert_equal(median_survival(time, observed), median)
+        for share in (0.5, 0.75, 0.6, 1 / 3):
+            left = 1 - Fraction(share).limit_denominator(100)
+            expected = min((t for t, s in curve if s <= left), default=np.nan)
+            np.testing.assert_equal(time_until(time, observed, share, unit="pairs").value, expected)
+    assert through > 50
+
+
+@pytest.mark.parametrize(
+    "time, observed, message",
+    [
+        ([1, np.nan], [True, True], "finite and not negative"),
+        ([1, -1], [True, True], "finite and not negative"),
+        ([1, np.inf], [True, False], "finite and not negative"),
+        ([1, 2], [True, np.nan], "true or false"),
+        ([1, 2, 3], [True, False], "rows of one length"),
+    ],
+)
+def test_times_that_are_none_are_refused(time, observed, message):
+    for compute in (median_survival, survival_curve, lambda *of: time_until(*of, 0.5, unit="pairs")):
+        with pytest.raises(ValueError, match=message):
+            compute(time, observed)
+    with pytest.raises(ValueError, match="share must lie"):
+        time_until([1], [True], 1.0, unit="pairs")
 
 
 def test_a_curve_that_stays_above_one_half_has_no_median():
@@ -72,7 +135,10 @@ def test_if_nobody_had_the_event_the_curve_stays_at_one():
 def test_the_median_is_where_the_curve_falls_below_one_half(pairs):
     time, observed = map(np.array, zip(*pairs, strict=True))
     curve = survival_curve(time, observed)
-    np.testing.assert_equal(median_survival(time, observed), curve.time[curve.share < 0.5].min())
+    exact = [t for t, share in exact_curve(time.tolist(), observed.tolist()) if share < Fraction(1, 2)]
+    np.testing.assert_equal(median_survival(time, observed), min(exact, default=np.nan))
+    near = curve.time[curve.share < 0.5].min()
+    assert near == min(exact, default=np.nan) or np.isclose(curve.share, 0.5).any() or np.isnan(near)
 
 
 @pytest.mark.parametrize("at", [0.2, 0.7, 1.2])
@@ -86,16 +152,6 @@ def test_the_interval_covers_a_known_survival_about_as_often_as_it_says(at):
     assert abs(curves.share.mean() - expected) < 4 * curves.share.std() / np.sqrt(300)
     covered = ((curves.low <= expected) & (expected <= curves.high)).mean()
     assert 0.91 <= covered <= 0.985  # 0.95, and three standard deviations of a share of 300
-
-
-def test_an_estimate_of_a_median_says_whether_a_time_was_censored():
-    time = [1, 2, 2, 3, 4]
-    censored = median_estimate(time, [True, False, False, True, True], unit="pairs")
-    assert (censored.value, censored.n, censored.unit, censored.kind) == (3, 5, "pairs", "censored")
-    assert censored.interval == median_interval(time, [True, False, False, True, True])
-    assert median_estimate(time, [True] * 5, unit="pairs").kind == "estimate"
-    never = median_estimate(time, [False] * 5, unit="pairs")
-    assert isinstance(never, Estimate) and np.isnan(never.value) and never.interval[1] == np.inf
 
 
 # Other shares ------------------------------------------------------------------------------------------------------
@@ -114,11 +170,3 @@ def test_a_share_that_was_not_reached_has_no_time():
     assert np.isnan(found.value) and found.interval[1] == np.inf and found.kind == "censored"
     never = time_until([9, 9], [False, False], 0.5, unit="pairs")
     assert np.isnan(never.value) and never.interval[1] == np.inf and never.kind == "censored"
-
-
-def test_the_interval_of_a_time_covers_it_about_as_often_as_it_says():
-    rng, covered = np.random.default_rng(0), []
-    for _ in range(200):
-        low, high = time_until(rng.exponential(size=80), [True] * 80, 0.75, unit="pairs").interval
-        covered.append(low <= np.log(4) <= high)
-    assert 0.9 <= np.mean(covered) <= 0.995

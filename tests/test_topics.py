@@ -1,6 +1,7 @@
 """Topics along a chain as a Markov chain: counts by hand, laws in closed form."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import fit
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from glauber_lib.topics import (
     EntropyProduction,
+    choose_seeds,
     describe_labels,
     dwell_times,
     entropy_production,
@@ -16,6 +18,7 @@ from glauber_lib.topics import (
     persistence_excess,
     recurrence_times,
     reversible_paths,
+    top_labels,
     transition_counts,
 )
 
@@ -203,3 +206,70 @@ def test_intervals_of_thirty_label_paths_cover_in_500_draws():
         produced.append(low <= 0 <= high)
     assert 0.90 <= np.mean(kept) <= 0.98
     assert np.mean(produced) >= 0.90
+
+
+def test_labels_outside_the_list_are_refused():
+    for paths in ([[0, 2, 1]], [[0, -1, 1]], [[0.0, 1.0]], [0, 1], []):
+        for read in (lambda p: transition_counts(p, 2), lambda p: describe_labels(p, "ab"),
+                     lambda p: reversible_paths(p, 2, np.random.default_rng(0))):  # fmt: skip
+            with pytest.raises(ValueError, match=r"labels of paths must be integers in 0\.\.1|shape \(chains, records"):
+                read(paths)
+
+
+def test_a_label_by_its_name_is_refused_and_not_taken_for_one_that_never_comes():
+    for label in ("politics", 0.5, -1, np.nan):
+        for read in (dwell_times, recurrence_times):
+            with pytest.raises(ValueError, match="label must be a whole number"):
+                read([[0, 1, 0]], label)
+
+
+@pytest.mark.parametrize("per_topic", [-1, 0, 1.5, 3])
+def test_seeds_that_are_not_there_are_refused(per_topic):
+    passages = pd.DataFrame({"id": range(4), "text": "x", "topic": [*"aabb"]})
+    with pytest.raises(ValueError, match=r"per_topic must be a whole number|takes? 3 passages"):
+        choose_seeds(passages, ["a", "b"], per_topic, None)
+    with pytest.raises(ValueError, match=r"per_topic must be a whole number|takes? 3 passages"):
+        choose_seeds(passages.drop(columns="topic"), ["a", "b"], per_topic, None)
+
+
+def test_near_ties_of_labels_are_flagged_and_a_nan_is_refused():
+    scores = np.array([[[0.5, 0.5 - 5e-6, 5e-6], [0.2, 0.3, 0.5]], [[0.25, 0.375, 0.375], [0.9, 0.05, 0.05]]])
+    labels, near = top_labels(scores)
+    assert labels.tolist() == [[0, 2], [1, 0]] and near.tolist() == [[True, False], [True, False]]
+    assert not top_labels(scores, resolution=1e-6)[1][0, 0]
+    scores[1, 0, 0] = np.nan
+    with pytest.raises(ValueError, match="nan in 1 texts"):
+        top_labels(scores)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (4, 1), (4, 0), (5,)])
+def test_paths_without_a_transition_are_refused(shape):
+    with pytest.raises(ValueError, match="two records or more"):
+        measure_entropy_production(np.zeros(shape, int), 3, np.random.default_rng(0))
+
+
+def test_one_path_tells_no_interval():
+    result = measure_entropy_production(label_paths(LAZY, 1, 50), 3, np.random.default_rng(0), n_resamples=20)
+    assert np.isnan([*result.interval, *result.excess("chains").interval]).all() and 0 < result.p <= 1
+    assert np.isnan(EntropyProduction(np.nan, np.ones(3), np.zeros(3), 2).p)
+
+
+class Judge:
+    def __init__(self, scores):
+        self.labels, self.scores = ["a", "b"], np.array(scores)
+
+    def score(self, texts):
+        return self.scores[: len(texts)]
+
+
+def test_seeds_that_are_too_few_are_refused_and_no_passage_seeds_two_topics():
+    passages = pd.DataFrame({"id": range(4), "text": list("wxyz"), "topic": ["a", "a", "a", "b"]})
+    with pytest.raises(ValueError, match=r"takes 2 passages, got \{'b': 1\}"):
+        choose_seeds(passages, ["a", "b"], 2, Judge([]))
+    blind, judge = passages.drop(columns="topic"), Judge([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    seeds, rest = choose_seeds(blind, ["a", "b"], 2, judge)
+    assert seeds.id.tolist() == [0, 1, 2, 3] and rest.empty
+    with pytest.raises(ValueError, match="takes 3 passages, got 4"):
+        choose_seeds(blind, ["a", "b"], 3, judge)
+    with pytest.raises(ValueError, match="nan in 1 texts"):
+        choose_seeds(blind, ["a", "b"], 2, Judge([[0.9, 0.1], [np.nan, 0.2], [0.3, 0.7], [0.6, 0.4]]))

@@ -207,6 +207,58 @@ def test_the_threshold_is_the_share_of_sites_at_which_families_may_differ():
     assert template_families(states, threshold=0.65)[1][0].tolist() == [0, -1, -1, -1]
 
 
+@pytest.mark.parametrize("stride", [301, 1_000])
+def test_a_stride_above_the_window_is_refused(stride):
+    steps, frozen = np.arange(0, 5 * stride + 1, stride), np.tile([1.0, 0.0], (6, 1))
+    visits = np.array([[0, 0]]), np.array([0]), np.array([steps[-1]])
+    with pytest.raises(ValueError, match=f"records are {stride} steps apart, a window has 300"):
+        still_runs(frozen, steps, window=300)
+    with pytest.raises(ValueError, match=f"records are {stride} steps apart, a window has 300"):
+        occupied_runs(visits, steps, window=300)
+    assert still_runs(frozen, steps, window=stride) == occupied_runs(visits, steps, window=stride) == [(0, steps[-1])]
+
+
+@pytest.mark.parametrize("window", [0, -300, 12.5, np.nan, True])
+def test_a_window_of_no_steps_is_refused(window):
+    with pytest.raises(ValueError, match="window must be a whole number >= 1"):
+        still_runs(np.ones((3, 1)), [0, 5, 10], window=window)
+
+
+@pytest.mark.parametrize("steps", [[0, 5, 5], [5, 0, 10], [], [[0, 5, 10]], [0, 5]])
+def test_records_that_are_no_path_are_refused(steps):
+    with pytest.raises(ValueError, match=r"increasing list|one embedding for each"):
+        still_runs(np.ones((3, 1)), steps, window=5)
+
+
+def test_states_of_several_lengths_have_families():
+    family, templates = template_families([(0, 1, 2), (0, 1), (0, 1, 2, 2, 2, 2), (0, 1)], threshold=0.4)
+    assert family.tolist() == [0, 0, 1, 0]  # one of three sites apart, then four of six
+    assert templates[0].tolist() == [0, 1, -1, -1, -1, -1]
+
+
+def test_a_survey_leaves_out_what_fills_up_a_state():
+    model = trap_model(depth=9.0)
+    longer = np.array([[2, 2, 2], [2, 2, -1]])
+    settings = np.array([0.5, 0.5]), 0, np.arange(2), np.zeros((2, 3), bool), np.full(2, -1)
+    trace = Trace(longer, *np.zeros((5, 0), int), 900, *settings)
+
+    class AnyLength(type(model)):
+        def scores(self, states, sites):
+            return super().scores(np.pad(states, ((0, 0), (0, 3 - np.shape(states)[1]))), sites)
+
+    model.__class__ = AnyLength
+    survey = survey_traps(model, trace, OneHot(), window=300, stride=25)
+    assert sorted(survey.traps.text) == ["cc", "ccc"] and set(survey.traps.state) == {(2, 2), (2, 2, 2)}
+    assert (survey.traps["type"][survey.traps.text == "ccc"] == "perfect").all()
+
+
+@pytest.mark.parametrize("stride", [0, -1, 301, 2.5])
+def test_a_survey_refuses_a_stride_of_no_use_before_anything_is_embedded(stride):
+    trace = written_trace([], n_steps=900, initial=[2, 2, 2])
+    with pytest.raises(ValueError, match=r"stride must be a whole number in 1\.\.300"):
+        survey_traps(None, trace, None, stride=stride)
+
+
 # Traps -------------------------------------------------------------------------------------------------------------
 
 
@@ -244,7 +296,7 @@ class Speller(TabularModel):
     """A tabular model whose states have texts."""
 
     def texts(self, states):
-        return ["".join("abc"[v] for v in x) for x in np.asarray(states)]
+        return ["".join("abc"[v] for v in x if v >= 0) for x in np.asarray(states)]
 
 
 class OneHot:

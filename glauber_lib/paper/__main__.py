@@ -2,7 +2,9 @@
 
 import sys
 
+from glauber_lib.paper.profiles import show_every_letter
 from glauber_lib.paper.runner import main
 
 if __name__ == "__main__":  # and not in the workers that run notebooks side by side
+    show_every_letter()
     sys.exit(main())

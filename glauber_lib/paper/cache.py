@@ -4,16 +4,19 @@ import contextlib
 import inspect
 import os
 import signal
+import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from glauber_lib.paper.entries import read_entry, write_entry
-from glauber_lib.paper.keys import result_key
+import numpy as np
 
-LIMIT = 4_000_000_000  # bytes of all entries; the environment variable GLAUBER_CACHE_BYTES sets another limit
+from glauber_lib.paper.entries import read_entry, write_entry
+from glauber_lib.paper.keys import SourceChangedError, result_key
+
+LIMIT = 4_000_000_000  # bytes of the whole folder; the environment variable GLAUBER_CACHE_BYTES sets another limit
 
 
 def cached(folder: Path, compute: Callable, arguments: Sequence, options: Mapping[str, Any]) -> Any:
@@ -21,8 +24,9 @@ def cached(folder: Path, compute: Callable, arguments: Sequence, options: Mappin
 
     The result is stored under its `keys.result_key`. An entry that was cut short or altered is reported and computed
     anew. A function with an argument `checkpoint` is given a file beside the entry, so that what was interrupted goes
-    on where it was; the file is removed when the result is stored. The environment variable GLAUBER_CACHE=off switches
-    all of this off.
+    on where it was; the file is removed when the result is stored. Where nothing can be written, or the function is not
+    what stands in its file, that is said in a warning, and the result is returned all the same. The environment
+    variable GLAUBER_CACHE=off switches all of this off.
 
     Parameters
     ----------
@@ -35,7 +39,7 @@ def cached(folder: Path, compute: Callable, arguments: Sequence, options: Mappin
     Raises
     ------
     TypeError
-        If the function or an argument cannot be part of a key, or the result cannot be stored.
+        If the function or an argument cannot be part of a key.
     KeyboardInterrupt
         If the result is incomplete: it has an attribute ``complete`` that is False.
     ValueError
@@ -44,28 +48,52 @@ def cached(folder: Path, compute: Callable, arguments: Sequence, options: Mappin
     if os.environ.get("GLAUBER_CACHE", "on") == "off":
         return _whole(compute(*arguments, **options))
     limit = size_limit()
-    entry = folder / f"{compute.__name__}-{result_key(compute, arguments, options)}.zip"
+    try:
+        entry = folder / f"{compute.__name__}-{result_key(compute, arguments, options)}.zip"
+    except SourceChangedError as error:
+        warnings.warn(f"{error}. Computed and not kept", stacklevel=3)
+        return _whole(compute(*arguments, **options))
     try:
         result = read_entry(entry)
         with contextlib.suppress(OSError):  # another process may drop the entry, or the folder may be read-only
             os.utime(entry)  # used now: what was not used for longest is dropped first
         return result
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         pass
     except Exception as error:  # a damaged file may raise anything
         warnings.warn(f"cached result {str(entry)!r} cannot be read ({error!r:.80}): computed anew", stacklevel=3)
-    folder.mkdir(parents=True, exist_ok=True)
-    checkpoint = entry.with_suffix(".npz")
-    if "checkpoint" in inspect.signature(compute).parameters:
+    keeps, checkpoint = _can_write(folder), entry.with_suffix(".npz")
+    if keeps and "checkpoint" in inspect.signature(compute).parameters:
         options = {**options, "checkpoint": checkpoint}
     with _interrupts() as interrupts:
         result = _whole(compute(*arguments, **options))
     if interrupts:  # something inside `compute` ended early and hid it
         raise KeyboardInterrupt
-    write_entry(entry, result)
-    checkpoint.unlink(missing_ok=True)  # only now: the result is kept
-    drop_least_recently_used(folder, limit, keep=entry)
+    if keeps:
+        _keep(entry, result, checkpoint, limit)
     return result
+
+
+def _can_write(folder):
+    """Whether the cache can be written to, tried before any work; a warning where it cannot."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError as error:
+        reason = f"cannot be written ({error.strerror}): no result is kept"
+        warnings.warn(f"the cache {str(folder)!r} {reason}", stacklevel=4)
+        return False
+
+
+def _keep(entry, result, checkpoint, limit):
+    """Write a result, or say in a warning why not: what was computed must not be lost by it."""
+    try:
+        write_entry(entry, result)
+        checkpoint.unlink(missing_ok=True)  # only now: the result is kept
+        drop_least_recently_used(entry.parent, limit, keep=entry)
+    except Exception as error:  # no room on the disk, or a result of a type that cannot be stored
+        warnings.warn(f"the result {str(entry)!r} cannot be kept: {str(error) or repr(error)}", stacklevel=4)
 
 
 @contextlib.contextmanager
@@ -88,13 +116,14 @@ def _interrupts():
 
 
 def _whole(result):
-    if getattr(result, "complete", True) is False:
+    complete = getattr(result, "complete", True)
+    if isinstance(complete, bool | np.bool_) and not complete:  # a table may have a column of that name
         raise KeyboardInterrupt
     return result
 
 
 def size_limit() -> int:
-    """Bytes that all entries may have together.
+    """Bytes that all files of the cache may have together.
 
     Raises
     ------
@@ -109,9 +138,12 @@ def size_limit() -> int:
 
 
 def drop_least_recently_used(folder: Path, limit: int, *, keep: Path) -> None:
-    """Remove the entries that were not used for longest, until all others have at most `limit` bytes; never `keep`."""
+    """Remove the files that were not used for longest, until all others have at most `limit` bytes; never `keep`.
+
+    Beside the entries these are the checkpoints of what was interrupted, and what a process left that died as it wrote.
+    """
     used, total = [], 0
-    for path in folder.glob("*.zip"):
+    for path in folder.iterdir():
         try:
             facts = path.stat()
         except FileNotFoundError:  # dropped by another process

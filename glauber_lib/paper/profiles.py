@@ -1,7 +1,9 @@
 """Which notebooks there are, what a profile says for each of them, what they cost, and where their outputs go."""
 
+import io
 import os
 import re
+import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,6 +178,16 @@ def declared_cost(settings: dict) -> list[Cost]:
 def work(settings: dict) -> int:
     """Tokens, frames included, that go through the models of a notebook at most: by this notebooks are ordered."""
     return sum(cost.conditionals * (cost.sites + 2) for cost in declared_cost(settings))
+
+
+# Output ------------------------------------------------------------------------------------------------------------
+
+
+def show_every_letter() -> None:
+    """Let a command show by its code what the terminal's encoding lacks, such as τ where there is no locale."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 # Folders -----------------------------------------------------------------------------------------------------------

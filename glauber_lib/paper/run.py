@@ -13,9 +13,9 @@ from filelock import FileLock
 from matplotlib.figure import Figure
 
 from glauber_lib import language
-from glauber_lib.paper import claims, profiles, provenance
+from glauber_lib.paper import claims, profiles, provenance, tables
 from glauber_lib.paper.cache import cached
-from glauber_lib.paper.passages import load_passages
+from glauber_lib.paper.passages import load_passages, readable_passages
 from glauber_lib.plotting import use_style
 from glauber_lib.stats import Estimate
 
@@ -68,8 +68,10 @@ class Run:
         self.figures.mkdir(parents=True, exist_ok=True)
         self.claims: list[dict] = []
         self.outputs: list[str] = []
+        claims.read_results(self.figures / "results.json")  # an error here, not after the work
         self._entries = claims.read_claims()
         self._models: dict[str, Any] = {}
+        self._readers: dict[str, Any] = {}
         self._revisions: dict[str, str | None] = {}
         self._began = time.monotonic()
         use_style()
@@ -79,8 +81,16 @@ class Run:
 
     # What a measurement needs ------------------------------------------------------------------------------------
 
-    def passages(self, *models: Any) -> pd.DataFrame:
-        """The passages of the profile (`load_passages`) that all `models` can read: without unknown tokens.
+    def passages(self, *models: Any, n: int = 1) -> pd.DataFrame:
+        """The passages of the profile (`load_passages`) that all `models` can read (`readable_passages`).
+
+        How many are left out, and why, is printed.
+
+        Parameters
+        ----------
+        *models : MaskedLM or CausalLM
+        n : int
+            Length of the longest states that are taken from the passages, in tokens.
 
         Raises
         ------
@@ -88,11 +98,12 @@ class Run:
             If there is none.
         """
         revision = self["revisions"].get(self["passages"])
-        frame = load_passages(self["passages"], seed=self.seed, revision=revision)
-        readable = [all(model.reads(text) for model in models) for text in frame.text]
-        if not any(readable):
-            raise ValueError(f"none of the {len(frame)} passages is without tokens outside a model's vocabulary")
-        return frame.loc[readable].reset_index(drop=True)
+        frame, left_out = readable_passages(
+            load_passages(self["passages"], seed=self.seed, revision=revision), models, n
+        )
+        if left_out:
+            print(left_out)
+        return frame
 
     def revision(self, name: str) -> str | None:
         """The revision that the profile pins a model on the hub to, or None; noted for the provenance."""
@@ -110,7 +121,15 @@ class Run:
         from glauber_lib.instruments import Embedder  # loads sentence-transformers, which not every notebook needs
 
         name = self["embedder"]
-        return Embedder(name, revision=self.revision(name), remote_code=self["remote_code"].get(name))
+        return self._noted(
+            name, Embedder(name, revision=self.revision(name), remote_code=self["remote_code"].get(name))
+        )
+
+    def _noted(self, name, reader):
+        """What was loaded to read texts; noted for the provenance where a network computes it."""
+        if hasattr(reader, "computation"):
+            self._readers[name] = reader
+        return reader
 
     def instruments(self, passages: pd.DataFrame) -> Instruments:
         """What reads texts: embedder, topic scorers and sentiment, and the seeds that the first scorer chooses.
@@ -125,12 +144,13 @@ class Run:
         from glauber_lib.topics import choose_seeds
 
         embedder = self.embedder()
-        load = lambda key, texts: load_topic_scorer(  # noqa: E731
-            self[key], embedder, texts, revision=self.revision(self[key])
+        load = lambda key, texts: self._noted(  # noqa: E731
+            self[key], load_topic_scorer(self[key], embedder, texts, revision=self.revision(self[key]))
         )
         scorer = load("topic_scorer", passages)
         seeds, rest = choose_seeds(passages, self["topics"], self["seeds"], scorer)
-        sentiment = load_sentiment(self["sentiment"], revision=self.revision(self["sentiment"]))
+        name = self["sentiment"]
+        sentiment = self._noted(name, load_sentiment(name, revision=self.revision(name)))
         return Instruments(embedder, scorer, load("second_scorer", rest), sentiment, seeds)
 
     def cached(self, compute: Callable, *arguments: Any, **options: Any) -> Any:
@@ -177,7 +197,7 @@ class Run:
     @property
     def provenance(self) -> dict:
         """Where the numbers come from (`provenance.describe_run`)."""
-        return provenance.describe_run(self.profile, self.seed, self._models, self._revisions)
+        return provenance.describe_run(self.profile, self.seed, self._models, self._revisions, self._readers)
 
     @property
     def label(self) -> str:
@@ -195,12 +215,11 @@ class Run:
 
     def save_table(self, table: pd.DataFrame, name: str, *, digits: int = 3) -> pd.DataFrame:
         """Write ``name.csv`` (first line: a comment with the label) and ``name.md``; return the table."""
-        with (self.figures / f"{name}.csv").open("w") as file:
+        with (self.figures / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
             file.write(f"# {self.label}\n")
             table.to_csv(file, index=False, float_format="%.6g")
-        shown = table.astype(object).where(table.notna(), None)
-        text = shown.to_markdown(index=False, floatfmt=f".{digits}g", missingval="–")
-        (self.figures / f"{name}.md").write_text(f"{text}\n\n<!-- {self.label} -->\n")
+        text = f"{tables.markdown(table, digits)}\n\n<!-- {self.label} -->\n"
+        (self.figures / f"{name}.md").write_text(text, encoding="utf-8")
         self.outputs += [f"{name}.csv", f"{name}.md"]
         return table
 
@@ -212,12 +231,12 @@ class Run:
             self._write_results()
             self._write_provenance()
         written = [*self.outputs, "results.json", "claims.md"]
-        outputs_file(self.notebook, self.profile).write_text(json.dumps(written))
+        outputs_file(self.notebook, self.profile).write_text(json.dumps(written), encoding="utf-8")
         plt.close("all")
         print(f"{len(self.claims)} claims, {len(self.outputs)} files")
 
     def _write_results(self):
-        old = _read(self.figures / "results.json")
+        old = claims.read_results(self.figures / "results.json")
         others = [c for c in old.get("claims", []) if claims.section_of(c["id"]) != self.section]
         checksums = {str(name): model.checksum for name, model in sorted(self._models.items())}
         idle = claims.not_asked(self._entries, self.section, self.claims)
@@ -232,12 +251,16 @@ class Run:
 
     def _write_provenance(self):
         seconds = {"seconds": round(time.monotonic() - self._began, 1)}
-        facts = {**_read(self.figures / "provenance.json"), self.notebook: {**self.provenance, **seconds}}
+        facts = {**_read_facts(self.figures / "provenance.json"), self.notebook: {**self.provenance, **seconds}}
         _replace(self.figures / "provenance.json", json.dumps(dict(sorted(facts.items())), indent=1) + "\n")
 
 
-def _read(path):
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+def _read_facts(path):
+    """What provenance.json holds; nothing where it is not there or damaged, as every notebook writes its own."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def _replace(path, text):

@@ -1,7 +1,10 @@
 """Notebooks run through papermill: those of a profile that are not current, some at a time."""
 
 import argparse
+import contextlib
 import json
+import os
+import re
 import sys
 import time
 from dataclasses import asdict
@@ -10,14 +13,24 @@ from typing import Any
 
 import joblib
 import jupytext
+import nbformat
 import papermill
 import torch
+from filelock import FileLock, Timeout
+from joblib.externals.loky.process_executor import TerminatedWorkerError
+from nbclient.exceptions import DeadKernelError
 from papermill.exceptions import PapermillExecutionError
 
 from glauber_lib import embedded, hub
-from glauber_lib.checksums import CONFIGURATION
 from glauber_lib.paper import claims, keys, profiles
+from glauber_lib.paper.check import named_models
 from glauber_lib.paper.run import outputs_file
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+class NotRunError(Exception):
+    """A notebook that did not run to its end, for a reason that no cell of it gives."""
 
 
 def inputs_digest(notebook: str, profile: str) -> str:
@@ -25,39 +38,97 @@ def inputs_digest(notebook: str, profile: str) -> str:
 
     That is the notebook, its entries of ``claims.toml``, the modules of the library that it imports and those that they
     import, its settings, the passages, the weights of the embedded models that the settings name, the files and the
-    model folders on this disk that they name, and the versions of the packages.
+    folders on this disk that they name, the commits of what they name on the hub, and the versions of the packages.
     """
     settings = profiles.load_profile(profile, notebook)
     source = (profiles.notebooks_folder() / f"{notebook}.py").read_text(encoding="utf-8")
     values = [v for value in settings.values() for v in (value if isinstance(value, list) else [value])]
     named = [name for name in embedded.EMBEDDED if name in values]
     data = [embedded.DATA / "passages.jsonl", *(embedded.DATA / "models" / k / "model.safetensors" for k in named)]
+    data += [embedded.package_folder(base) for base in embedded.PACKAGES if os.environ.get(f"GLAUBER_{base.upper()}")]
     for value in values:
-        place = Path(hub.mirrored(value)) if isinstance(value, str) and value not in named else None
-        if place and place.is_dir():
-            data += [path for path in sorted(place.rglob("*")) if path.suffix in (".safetensors", *CONFIGURATION)]
-        elif place and place.suffix in (".jsonl", ".txt"):
-            data.append(place)
-    contents = [path.read_bytes() if path.exists() else b"" for path in data]
+        place = hub.mirrored(value) if isinstance(value, str) and value and value not in named else ""
+        place = os.path.join(profiles.ROOT, place)  # where the notebook runs
+        if os.path.exists(place) and not os.path.samefile(place, profiles.ROOT):
+            data.append(Path(place))
+    commits = {name: hub.cached_commit(name, settings["revisions"].get(name)) for name in named_models(settings)}
     section = profiles.short_name(notebook)
     entries = [asdict(entry) for entry in claims.read_claims() if entry.section == section]
-    facts = json.dumps([settings, entries, keys.versions()], sort_keys=True)
-    return keys.digest(keys.source_digest(source), facts, *contents)
+    contents = [keys.files_digest(place) for place in data]
+    facts = json.dumps([settings, entries, keys.versions(), commits, contents], sort_keys=True)
+    return keys.digest(keys.source_digest(source), facts)
 
 
 def is_current(notebook: str, profile: str) -> bool:
     """Whether the outputs of a notebook are all there and its inputs have not changed since."""
-    stamp, outputs = _stamp(notebook, profile), outputs_file(notebook, profile)
-    if not (stamp.exists() and outputs.exists()):
-        return False
     figures = profiles.figures_folder(profile)
-    complete = all((figures / name).exists() for name in json.loads(outputs.read_text()))
-    return complete and stamp.read_text() == inputs_digest(notebook, profile)
+    try:
+        names = json.loads(outputs_file(notebook, profile).read_text(encoding="utf-8"))
+        made_from = _stamp(notebook, profile).read_text(encoding="utf-8")
+    except (OSError, ValueError):  # not there, or cut short
+        return False
+    return all((figures / name).exists() for name in names) and made_from == inputs_digest(notebook, profile)
 
 
 def _stamp(notebook, profile):
     """The file with the digest of the inputs that a notebook's outputs were made from."""
     return profiles.build_folder(profile) / f"{notebook}.digest"
+
+
+@contextlib.contextmanager
+def _alone(notebook, profile):
+    """Hold the lock of a notebook in a profile; NotRunError that says who runs it, where another process does.
+
+    The system drops the lock of a process that dies.
+    """
+    place = profiles.build_folder(profile) / f".{notebook}.lock"
+    lock, note = FileLock(place), place.with_suffix(".running")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        who = note.read_text(encoding="utf-8") if note.exists() else "another process"
+        raise NotRunError(f"not started, {who} runs it already") from None
+    try:
+        note.write_text(f"process {os.getpid()} (since {time.strftime('%Y-%m-%d %H:%M:%S')})", encoding="utf-8")
+        yield
+    finally:
+        note.unlink(missing_ok=True)
+        lock.release()
+
+
+def _read_notebook(notebook):
+    """A notebook as papermill takes it; NotRunError where it would run with the profile in it, whatever is asked."""
+    found = jupytext.read(profiles.notebooks_folder() / f"{notebook}.py")
+    tagged = [cell.source for cell in found.cells if "parameters" in cell.metadata.get("tags", [])]
+    if len(tagged) != 1 or not re.search(r"^profile\s*=", tagged[0], re.MULTILINE):
+        raise NotRunError("must set profile in one cell with the tag parameters, or it runs with its own value")
+    return found
+
+
+def _drop_progress_bars(target):
+    """Drop the progress bars of an executed notebook, which would stay at 0%."""
+    executed = nbformat.read(target, as_version=4)
+    executed.metadata.pop("widgets", None)
+    for cell in executed.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [output for output in cell.outputs if WIDGET not in output.get("data", {})]
+    nbformat.write(executed, target)
+
+
+def _mark_failed(target):
+    """Mark the cell in which an executed notebook stopped, and those after it; what the cell is."""
+    if not target.exists():
+        return "its kernel"
+    executed = nbformat.read(target, as_version=4)
+    code = [cell for cell in executed.cells if cell.cell_type == "code"]
+    begun = [cell for cell in code if cell.metadata.get("papermill", {}).get("start_time")]
+    if not begun:
+        return "its kernel"
+    for cell in code[len(begun) :]:
+        cell.metadata.papermill["status"] = "pending"
+    begun[-1].metadata.papermill.update(status="failed", exception=True)
+    nbformat.write(executed, target)
+    return f"code cell {len(begun)} ({begun[-1].source.strip().splitlines()[0]})"
 
 
 def run_notebook(notebook: str, profile: str, position: int = 0) -> float:
@@ -69,31 +140,55 @@ def run_notebook(notebook: str, profile: str, position: int = 0) -> float:
     ------
     papermill.exceptions.PapermillExecutionError
         If a cell fails; the executed notebook holds its traceback.
+    NotRunError
+        If its kernel dies, another process runs it, or the profile cannot be given to it.
     """
     build, stamp = profiles.build_folder(profile), _stamp(notebook, profile)
     build.mkdir(parents=True, exist_ok=True)
     source, target = build / f".{notebook}.input.ipynb", build / f"{notebook}.ipynb"
-    stamp.unlink(missing_ok=True)
-    digest = inputs_digest(notebook, profile)
-    jupytext.write(jupytext.read(profiles.notebooks_folder() / f"{notebook}.py"), source)
-    began = time.monotonic()
-    papermill.execute_notebook(
-        str(source), str(target), parameters={"profile": profile}, kernel_name="python3", cwd=str(profiles.ROOT),
-        progress_bar={"desc": notebook, "position": position},  # pyright: ignore[reportArgumentType]
-        log_output=False,
-    )  # fmt: skip
-    source.unlink()
-    stamp.write_text(digest)
+    with _alone(notebook, profile):
+        for old in (stamp, target):
+            old.unlink(missing_ok=True)
+        digest, began = inputs_digest(notebook, profile), time.monotonic()
+        jupytext.write(_read_notebook(notebook), source)
+        try:
+            _execute(notebook, profile, position, source, target)
+        finally:
+            source.unlink(missing_ok=True)
+        _drop_progress_bars(target)
+        stamp.write_text(digest, encoding="utf-8")
     return time.monotonic() - began
+
+
+def _execute(notebook, profile, position, source, target):
+    """Give a notebook to papermill, in whose paths braces stand for parameters; see `run_notebook` for the errors."""
+    paths = (str(path).replace("{", "{{").replace("}", "}}") for path in (source, target))
+    try:
+        papermill.execute_notebook(
+            *paths, parameters={"profile": profile}, kernel_name="python3", cwd=str(profiles.ROOT),
+            progress_bar={"desc": notebook, "position": position},  # pyright: ignore[reportArgumentType]
+            log_output=False,
+        )  # fmt: skip
+    except PapermillExecutionError:
+        raise
+    except BaseException as error:  # a dead kernel, or Ctrl-C: papermill says of the cell that it is completed
+        cell = _mark_failed(target)
+        if isinstance(error, DeadKernelError):
+            raise NotRunError(f"the kernel died in {cell}") from error
+        raise
 
 
 def _report(notebook, profile, position):
     """Run one notebook: whether it succeeded, and a line about it."""
+    executed = f"(see build/{profiles.build_folder(profile).name}/{notebook}.ipynb)"
     try:
         return True, f"{notebook}: {run_notebook(notebook, profile, position):.0f} s"
     except PapermillExecutionError as error:
-        executed = f"build/{profiles.build_folder(profile).name}/{notebook}.ipynb"
-        return False, f"{notebook}: {error.ename}: {error.evalue} (see {executed})"
+        return False, f"{notebook}: {error.ename}: {error.evalue} {executed}"
+    except NotRunError as error:
+        return False, f"{notebook}: {error}"
+    except Exception as error:  # of this notebook alone: the others run on
+        return False, f"{notebook}: {type(error).__name__}: {hub.first_line(error)} {executed}"
 
 
 def choose(profile: str, named: list[str] | None, *, companions: bool = False) -> list[str]:
@@ -133,14 +228,17 @@ def run_notebooks(notebooks: list[str], profile: str, jobs: int | None) -> int:
         notebooks = sorted(notebooks, key=lambda notebook: -work[notebook])
     tasks = (joblib.delayed(_report)(notebook, profile, k % jobs) for k, notebook in enumerate(notebooks))
     ran: Any = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(tasks)
-    failed = False
+    failed, done = False, 0
     try:
         for succeeded, message in ran:
-            failed |= not succeeded
+            failed, done = failed or not succeeded, done + 1
             print(message)
     except KeyboardInterrupt:
         print("interrupted; what was measured so far is kept, run the same command to go on")
         return 130
+    except TerminatedWorkerError as error:
+        print(f"a process that ran notebooks died, {len(notebooks) - done} did not end: {hub.first_line(error)}")
+        return 1
     return 1 if failed else 0
 
 
@@ -156,6 +254,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         chosen = choose(options.profile, options.notebook, companions=options.companions)
+        claims.read_results(profiles.figures_folder(options.profile) / "results.json")
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2

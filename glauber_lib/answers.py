@@ -1,0 +1,88 @@
+"""What a conditional model may answer, checked in one place: chains, couplings and estimators all ask through `ask`."""
+
+import math
+from typing import Any
+
+import torch
+
+from glauber_lib.draws import check_precision
+
+
+def ask(model: Any, states: Any, sites: Any, hidden: Any = None) -> torch.Tensor:
+    """The scores that a model gives, checked: what every chain and every estimator asks through.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    states, sites, hidden
+        See `models.ConditionalModel.scores`.
+
+    Returns
+    -------
+    torch.Tensor, float[B, n_tokens]
+        On the model's device. It may be the model's own storage, or read-only as torch's inference mode makes it: copy
+        before writing to it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `check_scores`.
+    """
+    further = () if hidden is None else (hidden,)
+    return check_scores(model.scores(states, sites, *further), model, states, sites)
+
+
+def check_scores(scores: Any, model: Any, states: Any, sites: Any) -> torch.Tensor:
+    """The scores that `model` gave for ``sites`` int[B] of ``states`` int[B, n], on its device and without gradient.
+
+    Raises
+    ------
+    TypeError
+        For anything but a tensor of torch.
+    ValueError
+        Unless it is float32 or float64 of shape (B, n_tokens) and `check_rows` accepts it.
+    """
+    wanted = (len(states), model.n_tokens)
+    if not isinstance(scores, torch.Tensor):
+        raise TypeError(f"scores of {name_of(model)} must be a tensor of torch, got {type(scores).__name__}")
+    if tuple(scores.shape) != wanted:
+        raise ValueError(
+            f"scores of {name_of(model)} must have shape {wanted}, one row per state and one column per token, got "
+            f"{tuple(scores.shape)}"
+        )
+    if scores.dtype not in (torch.float64, torch.float32):
+        check_precision(scores.dtype, f"scores of {name_of(model)}")
+    if scores.requires_grad:
+        scores = scores.detach()
+    if scores.device != (device := getattr(model, "device", scores.device)):
+        scores = scores.to(device)
+    check_rows(scores, model, states, sites)
+    return scores
+
+
+def check_rows(scores: torch.Tensor, model: Any, states: Any, sites: Any) -> None:
+    """Whether each row of scores [B, V] makes a conditional law.
+
+    Raises
+    ------
+    ValueError
+        For a row with nan or +inf, or with -inf alone: it names model, site and state.
+    """
+    best = scores.amax(1).tolist()  # nan where a row has nan, +inf where it has that, -inf where every token is banned
+    if math.isfinite(sum(best)):
+        return
+    k = next((k for k, value in enumerate(best) if not math.isfinite(value)), None)
+    if k is None:  # finite numbers whose sum is not
+        return
+    what = "nan" if math.isnan(best[k]) else "+inf" if best[k] > 0 else "-inf for every token"
+    site, state = int(sites[k]), torch.as_tensor(states[k]).tolist()
+    raise ValueError(
+        f"{name_of(model)} gives {what} at site {site} of state {state}: a score "
+        "must be a finite number, or -inf for a banned token, and one token at least must be left"
+    )
+
+
+def name_of(model: Any) -> str:
+    """What an error calls a model: its name, or its class where it has none."""
+    name = getattr(model, "name", "")
+    return f"model {name!r}" if name else type(model).__name__

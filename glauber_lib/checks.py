@@ -1,0 +1,267 @@
+"""Checks of what is passed in: counts, seeds, temperatures, states, sites, tokens. All come before a model is asked."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+ABSENT = -1  # fills up states that are shorter than others
+
+# Numbers -------------------------------------------------------------------------------------------------------------
+
+
+def check_count(value: Any, name: str, least: int = 0, most: int | None = None) -> int:
+    """A whole number as int: a count, a budget, one index.
+
+    Parameters
+    ----------
+    value : int or float
+        Of Python or numpy. A float must be whole: ``1e3`` is one thousand.
+    name : str
+        What the error calls it.
+    least, most : int
+        The numbers accepted; by default from zero on without end.
+
+    Raises
+    ------
+    ValueError
+        For anything else: a fraction, nan, a bool, a string, a number out of bounds.
+    """
+    number = value.item() if getattr(value, "ndim", None) == 0 else value
+    whole = (isinstance(number, int) and not isinstance(number, bool)) or (
+        isinstance(number, float) and number.is_integer()
+    )
+    if not whole or number < least or (most is not None and number > most):
+        raise ValueError(f"{name} must be a whole number {_span(least, most)}, got {value!r}")
+    return int(number)
+
+
+def check_seed(seed: Any) -> int:
+    """A seed as int: a whole number in 0 .. 2**64 - 1; ValueError for anything else, None among it."""
+    return check_count(seed, "seed", most=2**64 - 1)
+
+
+def check_whole(values: npt.ArrayLike, name: str, least: int = 0, most: int | None = None) -> np.ndarray:
+    """Whole numbers as int64 array of their shape; as `check_count`, and of at most 63 bits."""
+    array = np.asarray(values)
+    kind = array.dtype.kind
+    if kind == "f" and np.all(array == np.floor(array)) and np.all(np.abs(array) < 2.0**63):
+        array, kind = array.astype(np.int64), "i"
+    top = 2**63 - 1 if most is None else most
+    if array.size and (kind not in "iu" or array.min() < least or array.max() > top):
+        raise ValueError(f"{name} must be whole numbers {_span(least, most)}, got {_extent(array)}")
+    return array.astype(np.int64)
+
+
+def check_indices(values: npt.ArrayLike, size: int, name: str) -> np.ndarray:
+    """Integers in 0 .. size - 1 as int64 array of their shape; ValueError for others, negative ones among them.
+
+    Parameters
+    ----------
+    values : array_like, int
+    size : int
+    name : str
+        What the error calls them.
+    """
+    array = np.asarray(values)
+    if array.size and (array.dtype.kind not in "iu" or array.min() < 0 or array.max() >= size):
+        raise ValueError(f"{name} must be integers in 0..{size - 1}, got {_extent(array)}")
+    return array.astype(np.int64)
+
+
+def check_replacements(number: Any, name: str, n_tokens: int) -> int:
+    """How many tokens to try in place of a site's own: half are the best others, and so many there must be."""
+    if n_tokens < 2:
+        raise ValueError("a replacement needs two tokens, got a model of one")
+    return check_count(number, name, least=1, most=2 * n_tokens - 1)
+
+
+def _span(least, most):
+    return f">= {least}" if most is None else f"in {least}..{most}"
+
+
+def _extent(array):
+    """What an array holds, for an error: its ends, or its type."""
+    return f"{array.min()}..{array.max()}" if array.dtype.kind in "iuf" else f"{array.dtype}"
+
+
+def check_temperature(temperature: npt.ArrayLike, shape: tuple[int, ...] = ()) -> np.ndarray:
+    """The temperature as float64 array of a shape.
+
+    Parameters
+    ----------
+    temperature : float or array_like
+        In units of the model's scores.
+    shape : tuple of int
+        What `temperature` is broadcast to.
+
+    Raises
+    ------
+    ValueError
+        Unless every temperature is positive and finite, and there is one, or as many as the shape asks for.
+    """
+    values = np.asarray(temperature, dtype=float)
+    if not np.all(np.isfinite(values) & (values > 0)):
+        raise ValueError(f"temperature must be > 0 and finite, got {temperature}")
+    if values.size != 1 and values.shape != shape:
+        raise ValueError(f"temperature must be one number or of shape {shape}, got shape {values.shape}")
+    return np.broadcast_to(values.reshape(()) if values.size == 1 else values, shape).copy()
+
+
+def check_temperatures(temperatures: npt.ArrayLike) -> np.ndarray:
+    """Temperatures float64[K] to measure at; ValueError unless they are a list of positive and finite numbers."""
+    if np.ndim(temperatures) != 1 or np.size(temperatures) == 0:
+        raise ValueError(f"temperatures must be a list of numbers, got {temperatures!r}")
+    return check_temperature(temperatures, np.shape(temperatures))
+
+
+# States --------------------------------------------------------------------------------------------------------------
+
+
+def check_states(
+    states: npt.ArrayLike | Sequence[npt.ArrayLike], n_tokens: int | None = None, *, fills: bool = False
+) -> np.ndarray:
+    """A copy of states as int64[B, n].
+
+    Parameters
+    ----------
+    states : array_like, int[B, n], or a list of B states of any lengths
+        Shorter states are filled up with `ABSENT` at their end.
+    n_tokens : int, optional
+        Number of tokens a site may hold; any number if it is not given.
+    fills : bool
+        Whether states that are filled up already are accepted.
+
+    Raises
+    ------
+    ValueError
+        Unless all tokens are integers in 0 .. n_tokens - 1, and every state has a site.
+    """
+    rows = [states] if isinstance(states, np.ndarray) else [np.asarray(row) for row in states]  # type: ignore
+    if len({row.shape for row in rows}) <= 1:
+        rows = [np.asarray(states)]
+        if rows[0].ndim != 2 or rows[0].size == 0:
+            raise ValueError(f"states must have shape (chains, sites), got {rows[0].shape}")
+    for row in rows:
+        _check_tokens(row, n_tokens, fills)
+    if len(rows) == 1:
+        return rows[0].astype(np.int64)
+    filled = np.full((len(rows), max(map(len, rows))), ABSENT, dtype=np.int64)
+    for place, row in zip(filled, rows, strict=True):
+        place[: len(row)] = row
+    return filled
+
+
+def _check_tokens(states, n_tokens, fills):
+    """Refuse what are no tokens, in one state or in many of one length."""
+    if states.size == 0:
+        raise ValueError("every state must have a site, got one without")
+    if not np.issubdtype(states.dtype, np.integer):
+        raise ValueError(f"states must be integers, got {states.dtype}")
+    tokens = states
+    if fills:
+        there = states != ABSENT
+        if not there[..., 0].all() or (there[..., 1:] > there[..., :-1]).any():
+            raise ValueError(f"states may be filled up with {ABSENT} at their end alone, got one within a state")
+        tokens = states[there]
+    if tokens.min() < 0 or (n_tokens is not None and tokens.max() >= n_tokens):
+        top = "" if n_tokens is None else n_tokens - 1
+        hint = f"; {ABSENT} fills up a short state: pass states of one length at a time, each without it"
+        got = f"{tokens.min()}..{tokens.max()}"
+        raise ValueError(f"states must hold tokens 0..{top}, got {got}{hint if (tokens == ABSENT).any() else ''}")
+
+
+def check_contexts(states: npt.ArrayLike, n_tokens: int | None = None) -> np.ndarray:
+    """A copy of states of one length as int64[B, n]; ValueError as from `check_states`, and for several lengths."""
+    found = check_states(states, n_tokens)
+    if (found == ABSENT).any():
+        raise ValueError("states must have one length, got a list of several: take one length at a time")
+    return found
+
+
+def check_state(state: npt.ArrayLike, n_tokens: int | None = None, *, fills: bool = False) -> np.ndarray:
+    """A copy of one state as int64[n], without what fills it up; see `check_states`."""
+    if np.ndim(state) != 1:
+        raise ValueError(f"a state must have shape (sites,), got {np.shape(state)}")
+    tokens = check_states(np.asarray(state)[None], n_tokens, fills=fills)[0]
+    return tokens[tokens != ABSENT]
+
+
+def check_question(states: Any, sites: Any, n_tokens: int, n_sites: int | None = None) -> None:
+    """Refuse what a model cannot be asked: every index is used as it stands, and a negative one would wrap around.
+
+    Parameters
+    ----------
+    states : array_like or torch.Tensor, int[B, n]
+    sites : array_like or torch.Tensor, int[B]
+    n_tokens : int
+    n_sites : int, optional
+        Length of a state, where the model has one.
+
+    Raises
+    ------
+    ValueError
+        Unless the tokens lie in 0 .. n_tokens - 1, the sites in 0 .. n - 1, and there is one site for each state.
+    """
+    if type(states) is type(sites) is np.ndarray and states.dtype == sites.dtype == np.int64 and states.ndim == 2:
+        size, n = (
+            states.shape
+        )  # the engine asks so at every step; of unsigned numbers the negative ones are the largest
+        highest = _LARGEST(states.view(np.uint64), axis=None, initial=0), _LARGEST(sites.view(np.uint64), initial=0)
+        if sites.shape == (size,) and n == (n_sites or n) and highest[0] < n_tokens and highest[1] < n:
+            return
+    states, sites = (x if hasattr(x, "shape") else np.asarray(x) for x in (states, sites))
+    if len(states.shape) != 2 or states.shape[1] != (n_sites or states.shape[1]):
+        wanted = "(B, n)" if n_sites is None else f"(B, {n_sites})"
+        raise ValueError(f"states must have shape {wanted}, got {tuple(states.shape)}")
+    if tuple(sites.shape) != (len(states),):
+        raise ValueError(f"need one site for each of {len(states)} states, got shape {tuple(sites.shape)}")
+    for name, values, size in (("tokens of states", states, n_tokens), ("sites", sites, states.shape[1])):
+        check_indices(values.cpu() if hasattr(values, "cpu") else values, size, name)
+
+
+_LARGEST = np.maximum.reduce
+
+
+# Chains --------------------------------------------------------------------------------------------------------------
+
+
+def check_chains(chains: npt.ArrayLike | None, size: int, name: str = "chain") -> np.ndarray:
+    """The numbers of `size` chains in the random-number generator, int64[size]; 0 .. size - 1 by default.
+
+    Raises
+    ------
+    ValueError
+        Unless there is one whole number >= 0 for each chain.
+    """
+    numbers = np.arange(size) if chains is None else check_whole(chains, f"{name} numbers")
+    if numbers.shape != (size,):
+        raise ValueError(f"need one {name} number per state, got shape {numbers.shape} for {size}")
+    return numbers
+
+
+def check_frozen(frozen: npt.ArrayLike | None, states: np.ndarray) -> np.ndarray:
+    """The sites that are never resampled, bool[B, n]; none by default.
+
+    Parameters
+    ----------
+    frozen : array_like, bool[n] or bool[B, n], optional
+    states : ndarray, int64[B, n]
+        From `check_states`.
+
+    Raises
+    ------
+    ValueError
+        If `frozen` is no such array of truth values, or a chain has no free site.
+    """
+    marked = np.zeros(states.shape, bool) if frozen is None else np.asarray(frozen)
+    if marked.dtype != bool or marked.shape not in (states.shape, states.shape[1:]):
+        raise ValueError(
+            f"frozen must be bool[{states.shape[1]}] or bool{list(states.shape)}, one truth value for each site, got "
+            f"{marked.dtype}{list(marked.shape)}; from numbers of sites: np.isin(np.arange({states.shape[1]}), numbers)"
+        )
+    marked = np.broadcast_to(marked, states.shape).copy()
+    if (stuck := (marked | (states == ABSENT)).all(1)).any():
+        raise ValueError(f"every chain needs a free site; all are frozen in chain {int(np.argmax(stuck))}")
+    return marked

@@ -1,0 +1,87 @@
+"""Bootstrap intervals of units, which are rows or groups of rows (`stats.bootstrap_interval` chooses among them)."""
+
+import warnings
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+import scipy.stats
+from numpy.typing import ArrayLike
+
+Interval = tuple[float, float]
+FEWEST = 5  # units of a bootstrap: the resamples of fewer do not reach as far as a 95% interval must
+
+
+def has_nan(sample: ArrayLike) -> bool:
+    """Whether a value is nan."""
+    return bool(np.isnan(np.asarray(sample, dtype=float)).any())
+
+
+def members(groups: ArrayLike | None, n_rows: int) -> Sequence[np.ndarray]:
+    """The rows of each group; without groups each row by itself."""
+    if groups is None:
+        return list(np.arange(n_rows)[:, None])
+    groups = np.asarray(groups)
+    if groups.shape != (n_rows,) or pd.isna(groups).any():
+        raise ValueError(f"groups must hold one label for each of {n_rows} rows, got shape {groups.shape}")
+    of_row = np.unique(groups, return_inverse=True)[1]
+    return np.split(np.argsort(of_row, kind="stable"), np.cumsum(np.bincount(of_row))[:-1]) if n_rows else []
+
+
+def mean_interval(values: np.ndarray, units: Sequence[np.ndarray], n_resamples: int, seed: int) -> Interval | None:
+    """The studentised interval of the mean of rows drawn in units, Student's if there are fewer than `FEWEST`.
+
+    None if so many resamples repeat one value that they have no standard error.
+    """
+    n, mean = len(units), values.mean()
+    size = np.array([len(rows) for rows in units], float)
+    excess = np.array([(values[rows] - mean).sum() for rows in units])  # the mean is a ratio of sums over units
+
+    def error(times, shift):
+        """Standard error of the mean of resamples in which it is `shift` more."""
+        squares = times @ excess**2 - 2 * shift * (times @ (excess * size)) + shift**2 * (times @ size**2)
+        return np.sqrt(n / (n - 1) * squares.clip(min=0)) / (times @ size)
+
+    spread = error(np.ones(n), 0.0)
+    if n < FEWEST or spread <= 1e-12 * abs(mean):
+        far = scipy.stats.t.ppf(0.975, n - 1)
+        return with_width(mean - far * spread, mean + far * spread)
+    times = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=n_resamples).astype(float)
+    shift = times @ excess / (times @ size)
+    errors = error(times, shift)
+    spread_out = errors > 1e-6 * spread
+    if spread_out.mean() < 0.99:
+        return None
+    low, high = np.quantile(shift[spread_out] / errors[spread_out], [0.025, 0.975])
+    return with_width(mean - high * spread, mean - low * spread)
+
+
+def bca_interval(statistic: Callable, n: int, n_resamples: int, seed: int) -> Interval:
+    """The interval of a statistic of the numbers of `n` units, at the raised level."""
+    tail = float(scipy.stats.norm.sf(np.sqrt(n / (n - 1)) * scipy.stats.t.ppf(0.975, n - 1)))
+    with warnings.catch_warnings(), np.errstate(invalid="ignore", divide="ignore"):
+        warnings.simplefilter("ignore", scipy.stats.DegenerateDataWarning)
+        result = scipy.stats.bootstrap(
+            (np.arange(n),), statistic, vectorized=False, n_resamples=n_resamples, method="BCa",
+            confidence_level=1 - 2 * tail, rng=np.random.default_rng(seed),
+        )  # fmt: skip
+    ends, draws = result.confidence_interval, result.bootstrap_distribution
+    interval = with_width(ends.low, ends.high)
+    return percentile_interval(draws, tail) if np.isnan([*interval, *draws]).any() else interval
+
+
+def percentile_interval(draws: ArrayLike, tail: float = 0.025) -> Interval:
+    """The middle of resampled values float[R] without a share `tail` of them at either end, by default 95%.
+
+    Both ends are nan if a value is nan, if there are none, or if the middle has no width: nothing is known then.
+    """
+    draws = np.asarray(draws, dtype=float)
+    if not len(draws) or np.isnan(draws).any():
+        return np.nan, np.nan
+    method = "linear" if np.isfinite(draws).all() else "inverted_cdf"
+    return with_width(*np.quantile(draws, [tail, 1 - tail], method=method))
+
+
+def with_width(low: float, high: float) -> Interval:
+    """An interval; both ends nan if it has no width, as that of equal data, which tell nothing of a spread."""
+    return (np.nan, np.nan) if np.isclose(low, high, rtol=1e-12, atol=0) else (float(low), float(high))

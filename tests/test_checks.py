@@ -1,0 +1,197 @@
+"""Counts, seeds, states, sites and tokens: what is accepted, and that every function asks before it asks a model."""
+
+import numpy as np
+import pytest
+import torch
+from conftest import Watched, random_ising, random_table
+
+from glauber_lib import exact
+from glauber_lib.checks import check_count, check_indices, check_question, check_states, check_whole
+from glauber_lib.drift import predict_count_escape, scan_drift, states_with_count, token_drift
+from glauber_lib.escape import time_count_escapes, time_escapes, time_stay
+from glauber_lib.incompatibility import Rectangles, measure_rectangles, sample_rectangles
+from glauber_lib.influence import column_influence, measure_influence, replacement_tokens, search_influence
+from glauber_lib.kernels import run
+from glauber_lib.margins import (
+    basin_escape_times,
+    describe_trap,
+    escape_probability,
+    log_pseudo_likelihood,
+    score_gaps,
+)
+from glauber_lib.models import RestrictedModel
+
+
+@pytest.mark.parametrize("value", [5, 5.0, np.int8(5), np.uint64(5), np.float32(5), np.array(5), torch.tensor(5)])
+def test_whole_numbers_of_every_kind_are_counts(value):
+    found = check_count(value, "n")
+    assert found == 5 and type(found) is int
+
+
+@pytest.mark.parametrize("value", [-1, 10, 1.5, np.nan, np.inf, True, np.True_, "5", None, [5], np.array([5]), 5j])
+def test_what_is_no_count_is_refused_by_name(value):
+    with pytest.raises(ValueError, match=r"n must be a whole number in 0\.\.9, got "):
+        check_count(value, "n", most=9)
+
+
+@pytest.mark.parametrize("values", [[1, -1], [0.5], [np.inf], [np.nan], [True], ["1"], np.array([2**63], np.uint64)])
+def test_arrays_of_other_than_whole_numbers_are_refused(values):
+    with pytest.raises(ValueError, match="k must be whole numbers >= 0, got"):
+        check_whole(values, "k")
+
+
+def test_indices_count_from_the_beginning_alone():
+    assert check_indices([0, 2], 3, "sites").tolist() == [0, 2]
+    for values in ([-1], [3], [0.0], [True], ["0"]):
+        with pytest.raises(ValueError, match=r"sites must be integers in 0\.\.2, got"):
+            check_indices(values, 3, "sites")
+
+
+def test_fills_stand_at_the_end_of_a_state_or_nowhere():
+    ragged = check_states([[0, 1, 2], [1]])
+    np.testing.assert_array_equal(check_states(ragged, 3, fills=True), ragged)
+    with pytest.raises(ValueError, match=r"states must hold tokens 0\.\.2, got -1\.\.2; -1 fills up a short state"):
+        check_states(ragged, 3)
+    for hole in ([[0, -1, 2]], [[-1, 0, 0]], [[-1, -1, -1]]):
+        with pytest.raises(ValueError, match="filled up with -1 at their end alone"):
+            check_states(np.array(hole), 3, fills=True)
+
+
+QUESTIONS = [
+    ([[0, 1]], [2], r"sites must be integers in 0\.\.1, got 2"),
+    ([[0, 1]], [-1], r"sites must be integers in 0\.\.1, got -1"),
+    ([[0, -1]], [0], r"tokens of states must be integers in 0\.\.2, got -1"),
+    ([[0, 3]], [0], r"tokens of states must be integers in 0\.\.2, got 0\.\.3"),
+    ([[0.0, 1.0]], [0], "tokens of states must be integers"),
+    ([[0, 1]], [0.0], "sites must be integers"),
+    ([[0, 1]], [True], "sites must be integers"),
+    ([[0, 1], [0, 1]], [0], r"one site for each of 2 states, got shape \(1,\)"),
+    ([[0, 1]], 0, "one site for each of 1 states"),
+    ([0, 1], [0], "states must have shape"),
+    ([[0, 1, 1]], [0], r"states must have shape \(B, 2\), got \(1, 3\)"),
+]
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor, list])
+@pytest.mark.parametrize("states, sites, message", QUESTIONS)
+def test_a_question_about_what_is_not_there_is_refused(states, sites, message, kind):
+    sites = sites if kind is list else kind(sites)
+    with pytest.raises(ValueError, match=message):
+        check_question(kind(states), sites, 3, 2)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor, list, lambda x: np.asarray(x, np.int32)])
+def test_a_question_about_what_is_there_passes(kind):
+    check_question(kind([[0, 2], [1, 1]]), kind([1, 0]), 3, 2)
+    check_question(np.zeros((0, 2), int), np.zeros(0, int), 3, 2)
+
+
+MODELS = {
+    "table": lambda: random_table(3, 2),
+    "ising": lambda: random_ising(3),
+    "restricted": lambda: RestrictedModel(random_table(4, 3), [0, 1, 2, 0], [0, 1, 3], [2, 0]),
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_models_refuse_tokens_and_sites_that_they_lack(model):
+    model = MODELS[model]()
+    assert model.scores(np.zeros((2, 3), int), np.array([0, 2])).shape == (2, 2)
+    assert model.scores(np.zeros((0, 3), int), np.zeros(0, int)).shape == (0, 2)
+    for states, sites in (([[0, 0, 0]], [-1]), ([[0, 0, 0]], [3]), ([[0, -1, 0]], [0]), ([[0, 2, 0]], [0]),
+                          ([[0, 0]], [0]), ([[0, 0, 0]] * 2, [0])):  # fmt: skip
+        with pytest.raises(ValueError, match=r"must be integers in|must have shape|need one site"):
+            model.scores(np.array(states), np.array(sites))
+
+
+@pytest.mark.parametrize(
+    "template, sites, tokens",
+    [([0, 1, -1], [0], [0, 1]), ([0, 1, 3], [0], [0, 1]), ([0, 1, 2], [-1], [0, 1]), ([0, 1, 2], [3], [0, 1]),
+     ([0, 1, 2], [0], [-1, 1]), ([0, 1, 2], [0], [0, 3]), ([0, 1, 2], [], [0, 1]), ([0, 1, 2], [0], []),
+     ([0, 1, 2], [0.0], [0, 1]), ([0, 1, 2], 0, [0, 1]), ([[0, 1, 2]], [0], [0, 1])],
+)  # fmt: skip
+def test_a_small_system_is_of_sites_and_tokens_that_are_there(template, sites, tokens):
+    with pytest.raises(ValueError):
+        RestrictedModel(random_table(3, 3), template, sites, tokens)
+
+
+# Every function that takes them --------------------------------------------------------------------------------------
+
+X = [[0, 1, 2], [2, 1, 0]]
+FILLED = np.array([[0, 1, 2], [2, 1, -1]])
+STRAY = [[0, 1, 3], [2, 1, 0]]
+R = np.ones((2, 3, 2), int)
+ASKS_OF_STATES = {
+    "sample_rectangles": lambda m, x: sample_rectangles(m, x, 3),
+    "measure_rectangles": lambda m, x: measure_rectangles(
+        m, Rectangles(np.asarray(x), *np.array([[0, 0, 1, 1, 2]] * 2).T)
+    ),
+    "replacement_tokens": lambda m, x: replacement_tokens(m, x, 2),
+    "measure_influence": lambda m, x: measure_influence(m, x, R, [1.0]),
+    "column_influence": lambda m, x: column_influence(m, x, np.array(X), 0, 1.0),
+    "search_influence": lambda m, x: search_influence(m, x, 0, rounds=2, candidates=2),
+    "score_gaps": lambda m, x: score_gaps(m, x[1]) + score_gaps(m, x[0]),
+    "escape_probability": lambda m, x: [escape_probability(m, row, 1.0) for row in x[::-1]],
+    "describe_trap": lambda m, x: [describe_trap(m, row, 1.0) for row in x[::-1]],
+    "log_pseudo_likelihood": lambda m, x: log_pseudo_likelihood(m, x),
+    "basin_escape_times": lambda m, x: basin_escape_times(m, x, 1.0),
+    "time_escapes": lambda m, x: time_escapes(m, x[0], x, 1.0, repeats=2, n_steps=5),
+    "time_stay": lambda m, x: time_stay(m, x, 1.0, repeats=2, n_steps=5),
+    "time_count_escapes": lambda m, x: [time_count_escapes(m, row, 2, 0, 1.0, repeats=2, n_steps=5) for row in x[::-1]],
+    "token_drift": lambda m, x: token_drift(m, x, 0, [1.0]),
+    "scan_drift": lambda m, x: scan_drift(m, x, [0], [1], [1.0]),
+    "margin": lambda m, x: exact.margin(m, x),
+    "run": lambda m, x: run(m, x, n_steps=2),
+}
+
+
+@pytest.mark.parametrize("function", ASKS_OF_STATES)
+def test_states_that_are_filled_up_or_hold_stray_tokens_are_refused_before_a_model_is_asked(function):
+    ask = ASKS_OF_STATES[function]
+    ask(random_table(3, 3), np.array(X))
+    bad = [FILLED] if function == "scan_drift" else [FILLED, np.array(STRAY)[::-1]]
+    for states in bad:
+        watched = Watched(random_table(3, 3))
+        with pytest.raises(ValueError, match=r"tokens 0\.\."):
+            ask(watched, states)
+        assert watched.calls == 0
+
+
+STRIP = token_drift(random_table(3, 3), [[0, 0, 0]], 0, [1.0]).assign(token=0)
+BAD_NUMBERS = {
+    "rectangles, n": lambda m, k: sample_rectangles(m, X, k),
+    "rectangles, top": lambda m, k: sample_rectangles(m, X, 3, top=k),
+    "rectangles, seed": lambda m, k: sample_rectangles(m, X, 3, seed=k or -1),
+    "replacements, n": lambda m, k: replacement_tokens(m, X, k),
+    "replacements, seed": lambda m, k: replacement_tokens(m, X, 2, seed=k or -1),
+    "search, site": lambda m, k: search_influence(m, X, k or -1, rounds=2),
+    "search, rounds": lambda m, k: search_influence(m, X, 0, rounds=k),
+    "search, candidates": lambda m, k: search_influence(m, X, 0, rounds=2, candidates=k),
+    "search, seed": lambda m, k: search_influence(m, X, 0, rounds=2, seed=k or -1),
+    "column, site": lambda m, k: column_influence(m, np.array(X), np.array(X), k or -1, 1.0),
+    "escapes, repeats": lambda m, k: time_escapes(m, X[0], X, 1.0, repeats=k, n_steps=5),
+    "escapes, n_steps": lambda m, k: time_escapes(m, X[0], X, 1.0, repeats=2, n_steps=k or -1),
+    "stay, seed": lambda m, k: time_stay(m, X, 1.0, repeats=2, n_steps=5, seed=k or -1),
+    "counts, token": lambda m, k: time_count_escapes(m, X[0], k or -1, 0, 1.0, repeats=2, n_steps=5),
+    "counts, floor": lambda m, k: time_count_escapes(m, X[0], 0, k or -1, 1.0, repeats=2, n_steps=5),
+    "drift, token": lambda m, k: token_drift(m, X, k or -1, [1.0]),
+    "drift, count": lambda m, k: states_with_count(X, 0, k or -1),
+    "drift, seed": lambda m, k: states_with_count(X, 0, 1, seed=k or -1),
+    "scan, tokens": lambda m, k: scan_drift(m, X, [k or -1], [1], [1.0]),
+    "prediction, floor": lambda m, k: predict_count_escape(m, STRIP, 3, 0, k or -1, 1.0),
+    "prediction, token": lambda m, k: predict_count_escape(m, STRIP, 3, k or -1, 2, 1.0),
+    "kernel, n_steps": lambda m, k: run(m, X, n_steps=k or -1),
+    "kernel, seed": lambda m, k: run(m, X, n_steps=2, seed=k or -1),
+    "tabulate": lambda m, k: exact.tabulate(m, k),
+    "laws": lambda m, k: exact.conditional_laws(m, k),
+    "matrix": lambda m, k: exact.transition_matrix(m, k),
+}
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, np.nan, True, "1", None])
+@pytest.mark.parametrize("function", BAD_NUMBERS)
+def test_numbers_that_count_nothing_are_refused_before_a_model_is_asked(function, number):
+    watched = Watched(random_table(3, 3))
+    with pytest.raises(ValueError, match=r"must be (a )?whole number|must be one of"):
+        BAD_NUMBERS[function](watched, number)
+    assert watched.calls == 0
