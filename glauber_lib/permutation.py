@@ -55,7 +55,8 @@ def label_rises(gains: ArrayLike, own: ArrayLike, *, n_resamples: int = 10_000, 
     Raises
     ------
     ValueError
-        If `gains` are no numbers by scorer, chain and label, one is not finite, or `own` does not hold one of the labels for each chain.
+        If `gains` are no numbers by scorer, chain and label, one is not finite, or `own` does not hold one of the
+        labels for each chain.
     """
     gains, rng, n_resamples = np.asarray(gains, float), *_resampling(seed, n_resamples)
     if gains.ndim != 3 or not gains.size:
