@@ -35,6 +35,8 @@ from glauber_lib.traces import Trace, moves_before
 LONGEST = 2**62  # most steps of a run: twice as many are beyond 64 bits
 _SETTINGS = ("initial", "temperature", "seed", "chains", "frozen", "holding", "model")  # what makes a trace's path
 
+REMEMBERED = 2**17  # states whose probabilities to leave are remembered, with 20 sites in 60 MB
+
 
 # Chains on their way -------------------------------------------------------------------------------------------------
 
@@ -136,6 +138,7 @@ class _JumpingChains(_Chains):
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
         self.leave = np.where(self.free, np.nan, 0.0)  # probability that a step at the site is a move; nan: not known
+        self.known = {}  # the same by state: a chain comes back to most of what it leaves
 
     def advance(self, go_on, progress):
         """Run to the target; steps that all chains have done."""
@@ -176,11 +179,17 @@ class _JumpingChains(_Chains):
 
     def _learn_to_leave(self, rows):
         """Fill in the unknown probabilities to leave; summed over the other tokens, so that tiny ones are exact."""
+        keys = {k: (self.state[k].tobytes(), self.free[k].tobytes(), self.temperature[k]) for k in rows}
+        for k, key in keys.items():
+            self.leave[k] = self.known.get(key, self.leave[k])
         at, site = np.nonzero(np.isnan(self.leave[rows]))
         for part in chunks(np.arange(len(at)), self.at_once):
             chain = rows[at[part]]
             law = weights(self.conditionals.scores(self.state[chain], site[part]), self.temperature[chain])
             self.leave[chain, site[part]] = _other_share(law, self.state[chain, site[part]])
+        if len(self.known) > REMEMBERED:
+            self.known.clear()
+        self.known.update((key, self.leave[k].copy()) for k, key in keys.items())
 
     def _leave(self, rows, uniform, steps):
         """The move with which each chain leaves its state."""

@@ -124,9 +124,13 @@ def entropy_production(counts: ArrayLike) -> float:
 
     J is the share of transitions, from `transition_counts`. Each count is raised by one half, so that a transition
     that was never seen adds no infinite term. The value is zero in detailed balance. A finite sample of a chain in
-    detailed balance gives more than zero; `reversible_paths` simulates how much.
+    detailed balance gives more than zero; `reversible_paths` simulates how much. ValueError for what is no square of
+    counts.
     """
-    return float(_productions(np.asarray(counts)[None])[0])
+    counts = np.asarray(counts, float)
+    if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or not (np.isfinite(counts) & (counts >= 0)).all():
+        raise ValueError(f"counts must be a square of numbers >= 0, got shape {counts.shape}")
+    return float(_productions(counts[None])[0])
 
 
 def _productions(counts):

@@ -46,9 +46,11 @@ def still_runs(vectors: np.ndarray, steps: ArrayLike, *, window: int = 300, thre
     ------
     ValueError
         Unless `steps` increase, there is one embedding for each, and every window holds a record after its first: no
-        step between two records may be longer than `window`.
+        step between two records may be longer than `window`. If `threshold` is nan.
     """
     steps, window = _check_windows(steps, window)
+    if np.isnan(threshold):
+        raise ValueError("threshold must be a number, got nan: no window would be still")
     if len(vectors) != len(steps):
         raise ValueError(f"need one embedding for each of {len(steps)} steps, got {len(vectors)}")
     starts = [k for k in range(len(steps)) if steps[k] + window <= steps[-1]]

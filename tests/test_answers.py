@@ -11,7 +11,7 @@ import torch
 from conftest import random_table
 
 import glauber_lib
-from glauber_lib import drift, escape, exact, influence, kernels, margins
+from glauber_lib import drift, exact, influence, kernels, margins
 from glauber_lib.answers import ask, check_scores
 from glauber_lib.chains import run_chains
 from glauber_lib.couplings import coalesce
@@ -64,7 +64,7 @@ ASKERS = {
     "solve_system": lambda m: exact.solve_system(m, 3, [1.0]),
     "exact oscillation": lambda m: exact.oscillation(m, 3),
     "exact margin": lambda m: exact.margin(m, START[:1]),
-    "escape times": lambda m: escape.basin_escape_times(m, START[:1], 1.0),
+    "escape times": lambda m: margins.basin_escape_times(m, START[:1], 1.0),
     "score gaps": lambda m: margins.score_gaps(m, START[0]),
     "escape probability": lambda m: margins.escape_probability(m, START[0], 1.0),
     "trap": lambda m: margins.describe_trap(m, START[0], 1.0),

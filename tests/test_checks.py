@@ -8,7 +8,7 @@ from conftest import Watched, random_ising, random_table
 from glauber_lib import exact
 from glauber_lib.checks import check_count, check_indices, check_question, check_states, check_whole
 from glauber_lib.drift import predict_count_escape, scan_drift, states_with_count, token_drift
-from glauber_lib.escape import time_count_escapes, time_escapes, time_stay
+from glauber_lib.escape import time_count_escapes, time_escapes
 from glauber_lib.incompatibility import Rectangles, measure_rectangles, sample_rectangles
 from glauber_lib.influence import column_influence, measure_influence, replacement_tokens, search_influence
 from glauber_lib.kernels import run
@@ -136,7 +136,6 @@ ASKS_OF_STATES = {
     "log_pseudo_likelihood": lambda m, x: log_pseudo_likelihood(m, x),
     "basin_escape_times": lambda m, x: basin_escape_times(m, x, 1.0),
     "time_escapes": lambda m, x: time_escapes(m, x[0], x, 1.0, repeats=2, n_steps=5),
-    "time_stay": lambda m, x: time_stay(m, x, 1.0, repeats=2, n_steps=5),
     "time_count_escapes": lambda m, x: [time_count_escapes(m, row, 2, 0, 1.0, repeats=2, n_steps=5) for row in x[::-1]],
     "token_drift": lambda m, x: token_drift(m, x, 0, [1.0]),
     "scan_drift": lambda m, x: scan_drift(m, x, [0], [1], [1.0]),
@@ -171,7 +170,7 @@ BAD_NUMBERS = {
     "column, site": lambda m, k: column_influence(m, np.array(X), np.array(X), k or -1, 1.0),
     "escapes, repeats": lambda m, k: time_escapes(m, X[0], X, 1.0, repeats=k, n_steps=5),
     "escapes, n_steps": lambda m, k: time_escapes(m, X[0], X, 1.0, repeats=2, n_steps=k or -1),
-    "stay, seed": lambda m, k: time_stay(m, X, 1.0, repeats=2, n_steps=5, seed=k or -1),
+    "escapes, seed": lambda m, k: time_escapes(m, X[0], X, 1.0, repeats=2, n_steps=5, seed=k or -1),
     "counts, token": lambda m, k: time_count_escapes(m, X[0], k or -1, 0, 1.0, repeats=2, n_steps=5),
     "counts, floor": lambda m, k: time_count_escapes(m, X[0], 0, k or -1, 1.0, repeats=2, n_steps=5),
     "drift, token": lambda m, k: token_drift(m, X, k or -1, [1.0]),

@@ -273,3 +273,9 @@ def test_seeds_that_are_too_few_are_refused_and_no_passage_seeds_two_topics():
         choose_seeds(blind, ["a", "b"], 3, judge)
     with pytest.raises(ValueError, match="nan in 1 texts"):
         choose_seeds(blind, ["a", "b"], 2, Judge([[0.9, 0.1], [np.nan, 0.2], [0.3, 0.7], [0.6, 0.4]]))
+
+
+@pytest.mark.parametrize("counts", [[[3, 1]], [3, 1], [[1, np.nan], [2, 3]], [[1, -3], [2, 3]]])
+def test_entropy_production_of_what_is_no_square_of_counts_is_refused(counts):
+    with pytest.raises(ValueError, match="counts must be a square"):
+        entropy_production(counts)

@@ -460,3 +460,8 @@ def test_a_tiny_language_model_s_frozen_chain_is_a_trap(tiny):
     assert len(table) >= 1 and table.text.iloc[0] == model.texts(trace.final)[0]
     assert table.state.iloc[0] == tuple(trace.final[0].tolist())
     assert [model.texts([state])[0] for state in table.state] == list(table.text)
+
+
+def test_a_threshold_that_is_no_number_finds_no_trap_by_silence():
+    with pytest.raises(ValueError, match="threshold must be a number"):
+        still_runs(np.tile([1.0, 0.0], (9, 1)), 50 * np.arange(9), window=100, threshold=np.nan)

@@ -1,0 +1,192 @@
+"""How long traps hold chains that start in them anew, and how well a predictor ranks these durations."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from glauber_lib.chains import run_chains
+from glauber_lib.models import ConditionalModel
+from glauber_lib.stats import Estimate, poisson_interval
+from glauber_lib.survival import median_survival
+from glauber_lib.traces import Trace
+from glauber_lib.trapping import GrownSet
+from glauber_lib.traps import modal_state, occupied_runs
+
+
+def find_traps(trace: Trace, *, stride: int = 50, window: int = 300, per_chain: int = 1) -> pd.DataFrame:
+    """The traps of a trace, found in state space.
+
+    Parameters
+    ----------
+    trace : Trace
+    stride : int
+        Steps between the starts of windows.
+    window : int
+        See `occupied_runs`, by which a trap is a maximal run of windows that a chain spends in few states.
+    per_chain : int
+        Traps of a chain, at most: the longest ones of different modal states. A modal state that an earlier chain of
+        the same temperature has is left out.
+
+    Returns
+    -------
+    DataFrame
+        ``chain``, ``temperature``, ``state`` (tuple, the modal state of the run), ``found``, the run's length in steps.
+        A trap was found because it is long: its duration is to be measured anew, by `time_traps`.
+    """
+    looks, rows, seen = np.arange(0, trace.n_steps + 1, stride), [], set()
+    for chain, temperature in enumerate(trace.temperature):
+        visits = trace.visits(chain)
+        runs = sorted(occupied_runs(visits, looks, window=window), key=lambda run: run[0] - run[1])
+        mine = dict.fromkeys(tuple(modal_state(visits, *run)[0].tolist()) for run in runs)
+        lengths = {tuple(modal_state(visits, *run)[0].tolist()): run[1] - run[0] for run in reversed(runs)}
+        fresh = [state for state in mine if (temperature, state) not in seen][:per_chain]
+        seen.update((temperature, state) for state in fresh)
+        rows += [(chain, temperature, state, lengths[state]) for state in fresh]
+    return pd.DataFrame(rows, columns=["chain", "temperature", "state", "found"])
+
+
+def time_traps(
+    model: ConditionalModel,
+    sets: Sequence[GrownSet],
+    temperature: ArrayLike,
+    *,
+    repeats: int,
+    n_steps: int,
+    stride: int = 50,
+    window: int = 300,
+    seed: int = 0,
+    progress: str | None = None,
+) -> pd.DataFrame:
+    """Durations of traps in independent chains from their modal states, every step drawn.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    sets : sequence of GrownSet
+        One for each trap; its first state is the modal state.
+    temperature : float or array_like, float[T]
+    repeats, n_steps : int
+        Chains from each trap, and the budget of each.
+    stride, window : int
+        As in `find_traps`: the trap lasts from the start of the chain until the start of the first window that is not
+        spent in few states.
+    seed : int
+    progress : str, optional
+        Title of a progress bar.
+
+    Returns
+    -------
+    DataFrame
+        Per chain, of its ``trap``: ``duration``, its end not later than ``stride`` steps before (0: the first window
+        is none of a trap), and ``ended`` (False: censored by the budget); ``returned``, the step at which the chain
+        left the modal state for good, that is for a window's length, and ``gone`` (False: censored); ``first_move`` and
+        ``moved``, steps in the modal state and whether it was left; ``in_set`` and ``left``, the same of the grown set.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        After Ctrl-C, before the budget is used up.
+    """
+    temperature = np.broadcast_to(np.asarray(temperature, float), len(sets))
+    starts = np.repeat([grown.states[0] for grown in sets], repeats, axis=0)
+    trace = run_chains(
+        model, starts, n_steps=n_steps, temperature=np.repeat(temperature, repeats), seed=seed, progress=progress
+    )
+    if not trace.complete:
+        raise KeyboardInterrupt
+    looks, rows = np.arange(0, n_steps + 1, stride), []
+    for k in range(len(starts)):
+        states, entered, steps = trace.visits(k)
+        runs = occupied_runs((states, entered, steps), looks, window=window)
+        held = runs[0][1] if runs and runs[0][0] == 0 else None
+        members = {state.tobytes() for state in sets[k // repeats].states}
+        outside = [t for state, t in zip(states, entered, strict=True) if state.tobytes() not in members]
+        rows.append(
+            {
+                "trap": k // repeats, "duration": 0 if held is None else held - window + stride,
+                "ended": held is None or held + stride <= n_steps, **_last_return(states, entered, steps, window),
+                "first_move": int(steps[0]),
+                "moved": len(states) > 1, "in_set": outside[0] if outside else n_steps, "left": bool(outside),
+            }
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _last_return(states, entered, steps, window):
+    """When a chain left its first state for `window` steps or more; censored where that is not seen."""
+    there = np.flatnonzero((states == states[0]).all(1))
+    away, end = entered[there] + steps[there], entered[-1] + steps[-1]
+    long = np.append(entered[there][1:], end) - away >= window
+    return {"returned": int(away[long.argmax()] if long.any() else away[-1]), "gone": bool(long.any())}
+
+
+def rank_concordance(predictor: ArrayLike, time: ArrayLike, ended: ArrayLike, trap: ArrayLike) -> float:
+    r"""Somers' D of right-censored times and a predictor: :math:`2C - 1` with Harrell's concordance C.
+
+    Of the pairs of chains from different traps of which it is known which time is shorter (the shorter one ended), the
+    share that the predictor orders alike, less the share that it orders the other way. 0: no relation; 1: perfect.
+
+    Parameters
+    ----------
+    predictor, time : array_like, float[K]
+        One row for each chain.
+    ended : array_like, bool[K]
+    trap : array_like, [K]
+
+    Returns
+    -------
+    float
+        nan if no pair can be ordered.
+    """
+    x, t, trap = np.asarray(predictor, float), np.asarray(time, float), np.asarray(trap)
+    shorter = np.asarray(ended, bool)[:, None] & ((t[:, None] < t) | ((t[:, None] == t) & ~np.asarray(ended, bool)))
+    known = shorter & (trap[:, None] != trap)
+    return float(np.sign(x - x[:, None])[known].mean()) if known.any() else np.nan
+
+
+def duration_factor(duration: ArrayLike, ended: ArrayLike, predicted: ArrayLike) -> float:
+    r"""The factor between durations and their predicted means, censored durations included.
+
+    The Kaplan–Meier median of duration over prediction, divided by :math:`\log 2`: for exponential durations whose
+    means are all c times the predicted ones it is c, wherever the budget cuts them.
+
+    Parameters
+    ----------
+    duration : array_like, float[K]
+        One row for each chain; a duration of zero counts as one step.
+    ended : array_like, bool[K]
+    predicted : array_like, float[K]
+        In steps.
+
+    Returns
+    -------
+    float
+        Infinite where fewer than half of the durations ended.
+    """
+    ratio = np.maximum(np.asarray(duration, float), 1.0) / np.asarray(predicted, float)
+    median = median_survival(ratio, np.asarray(ended, bool))
+    return np.inf if np.isnan(median) else median / np.log(2)
+
+
+def exit_ratio(steps: ArrayLike, left: ArrayLike, predicted: ArrayLike) -> Estimate:
+    """Observed over expected exits: one where the predicted mean times are right, whatever the budget cut.
+
+    Parameters
+    ----------
+    steps : array_like, float[K]
+        Steps until the exit, or to the end of the budget, one row for each chain.
+    left : array_like, bool[K]
+    predicted : array_like, float[K]
+        Mean time to leave, in steps.
+
+    Returns
+    -------
+    Estimate
+        With an exact Poisson interval: the exits are counted as if leaving were memoryless, which it is for a single
+        state and nearly so for a set that is left rarely.
+    """
+    exits, expected = int(np.sum(left)), float(np.sum(np.asarray(steps, float) / np.asarray(predicted, float)))
+    low, high = poisson_interval(exits)
+    return Estimate(exits / expected, (low / expected, high / expected), len(np.asarray(left)), "chains")

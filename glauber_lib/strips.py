@@ -1,0 +1,233 @@
+r"""Chains inside a strip of counts: how long they stay, and the states in which they do (paper §5.4).
+
+The states of a basin are those of chains that have not left it. Their law in the long run is the quasi-stationary law
+:math:`\nu` of the strip: the left eigenvector of the kernel Q within it, :math:`\nu Q = \rho\, \nu`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import ArrayLike
+
+from glauber_lib.chains import run_chains
+from glauber_lib.checks import check_count, check_state
+from glauber_lib.drift import birth_death_time, token_drift
+from glauber_lib.engine import Conditionals
+from glauber_lib.models import ConditionalModel
+
+
+class _Remembering:
+    """A model that remembers its scores from one run to the next."""
+
+    n_tokens: int
+    device: torch.device
+
+    def __init__(self, model):
+        self.model, self.conditionals = model, Conditionals(model)
+
+    def __getattr__(self, name):
+        return getattr(self.model, name)
+
+    def scores(self, states: Any, sites: Any, hidden: Any = None) -> torch.Tensor:
+        """See `ConditionalModel.scores`; no other site is hidden in a chain."""
+        return self.conditionals.scores(np.asarray(states), np.asarray(sites))
+
+
+@dataclass(frozen=True)
+class StripRun:
+    """Chains that are sent back into a strip whenever they leave it, from `run_in_strip`.
+
+    Attributes
+    ----------
+    first : DataFrame
+        Per chain ``exposure`` (steps until it left for the first time, or to the end of the run) and ``left`` (False:
+        censored).
+    states : ndarray, int64[K, n]
+        Visited states of the later half of the epochs, all of them inside.
+    chain, steps : ndarray, int64[K]
+        The chain of each visit, and the steps that it took.
+    """
+
+    first: pd.DataFrame
+    states: np.ndarray
+    chain: np.ndarray
+    steps: np.ndarray
+
+    def sample(self, token: int, count: int, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """One state of each chain that holds `token` at exactly `count` sites, drawn by the time spent in it.
+
+        Returns
+        -------
+        states : ndarray, int64[B, n]
+        chains : ndarray, int64[B]
+            Those that were at this count at all.
+        weights : ndarray, float64[B]
+            Steps that each of these chains spent at the count.
+        """
+        rng, chosen, weights = np.random.default_rng([seed, 5, count]), [], []
+        at_count = (self.states == token).sum(1) == count
+        for chain in range(len(self.first)):
+            mine = np.flatnonzero(at_count & (self.chain == chain))
+            if len(mine):
+                chosen.append(mine[_draw_by_time(self.steps[mine], rng)])
+                weights.append(self.steps[mine].sum())
+        rows = np.array(chosen, dtype=np.int64)
+        return self.states[rows], self.chain[rows], np.array(weights, dtype=float)
+
+
+def run_in_strip(
+    model: ConditionalModel,
+    start: ArrayLike,
+    token: int,
+    floor: int,
+    temperature: float,
+    *,
+    n_chains: int,
+    epochs: int,
+    n_steps: int,
+    max_moves: int | None = None,
+    seed: int = 0,
+    progress: str | None = None,
+) -> StripRun:
+    """Independent chains inside the strip of states in which more than `floor` sites hold `token`.
+
+    A chain that leaves stands still until the epoch ends, and begins the next one in a state drawn from its own past
+    inside, by the time that it spent there. The law of its visits tends to the quasi-stationary law of the strip
+    (Aldous, Flannery & Palacios, 1988), and no chain knows of another one: chains are the units of every interval.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    start : array_like, int[n]
+        A state inside, in which all chains begin.
+    token, floor : int
+    temperature : float
+    n_chains : int
+    epochs : int
+        At least two; the visits of the earlier half are not kept.
+    n_steps, max_moves : int
+        Of each epoch, see `run_chains`. Holding times are drawn at once.
+    seed : int
+    progress : str, optional
+        Title of a progress bar.
+
+    Raises
+    ------
+    ValueError
+        If `start` lies outside, or there are fewer than two epochs.
+    KeyboardInterrupt
+        After Ctrl-C, before the budget is used up.
+    """
+    start, n_chains = check_state(start, model.n_tokens), check_count(n_chains, "n_chains", least=1)
+    if (start == token).sum() <= floor or epochs < 2:
+        raise ValueError(f"need a start above the floor {floor} and two epochs, got {(start == token).sum()}, {epochs}")
+    outside = lambda states: (states == token).sum(1) <= floor  # noqa: E731
+    rng, remembering = np.random.default_rng([seed, 4]), _Remembering(model)
+    state, past = np.tile(start, (n_chains, 1)), [[] for _ in range(n_chains)]
+    exposure, alive = np.zeros(n_chains, np.int64), np.ones(n_chains, bool)
+    for epoch in range(epochs):
+        trace = run_chains(
+            remembering, state, n_steps=n_steps, temperature=temperature, seed=seed, until=outside, memory=0,
+            chains=np.arange(n_chains) + epoch * n_chains, holding="geometric", max_moves=max_moves,
+            progress=progress and f"{progress}, {epoch + 1} of {epochs}",
+        )  # fmt: skip
+        if not trace.complete:
+            raise KeyboardInterrupt
+        state, left = trace.final.copy(), trace.stopped >= 0
+        exposure += np.where(alive, np.where(left, trace.stopped, trace.n_steps), 0)
+        alive &= ~left
+        for k in range(n_chains):
+            states, _, steps = trace.visits(k)
+            inside = len(states) - int(left[k])  # the last visit of a chain that left lies outside
+            past[k].append((states[:inside], steps[:inside]))
+            if left[k]:
+                state[k] = _draw_past(past[k], rng)
+    later = [(k, *visits) for k, mine in enumerate(past) for visits in mine[epochs // 2 :]]
+    chain = np.concatenate([np.full(len(steps), k) for k, _, steps in later])
+    states, steps = (np.concatenate([visits[column] for visits in later]) for column in (1, 2))
+    return StripRun(pd.DataFrame({"exposure": exposure, "left": ~alive}), states, chain, steps)
+
+
+def _draw_past(past, rng):
+    """A state of a chain's past, drawn by the time that the chain spent in it."""
+    states, steps = (np.concatenate(column) for column in zip(*past, strict=True))
+    return states[_draw_by_time(steps, rng)]
+
+
+def _draw_by_time(steps, rng):
+    """Index of one of some visits, drawn by the steps that they took."""
+    passed = steps.cumsum(dtype=float)
+    return int(np.searchsorted(passed, rng.random() * passed[-1], side="right"))
+
+
+def visited_drift(
+    model: ConditionalModel, run: StripRun, token: int, temperature: float, *, seed: int = 0
+) -> pd.DataFrame:
+    """Drift of the count of `token` from the states that chains inside a strip visit.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    run : StripRun
+    token : int
+    temperature : float
+        That of the run.
+    seed : int
+
+    Returns
+    -------
+    DataFrame
+        Rows of `token_drift`, one for each chain and count (`StripRun.sample`), with the columns ``token``, ``chain``
+        and ``weight``, the steps that the chain spent at the count.
+    """
+    tables = []
+    for count in np.unique((run.states == token).sum(1)):
+        states, chains, weights = run.sample(token, int(count), seed=seed)
+        distinct, place = np.unique(states, axis=0, return_inverse=True)  # cold chains share many states
+        drift = token_drift(model, distinct, token, [temperature]).iloc[place.ravel()]
+        tables.append(drift.assign(token=token, chain=chains, weight=weights))
+    return pd.concat(tables, ignore_index=True)
+
+
+def mean_lead(visited: pd.DataFrame) -> pd.Series:
+    r"""Logarithm of the mean :math:`p_+` over the mean :math:`p_-` at each count, states weighted by time.
+
+    Parameters
+    ----------
+    visited : DataFrame
+        From `visited_drift`.
+    """
+    means = _weighted_means(visited)
+    with np.errstate(divide="ignore"):
+        return np.log(means.up / means.down)
+
+
+def escape_by_counts(visited: pd.DataFrame) -> float:
+    r"""Mean time from the highest count to below the lowest, by the mean :math:`p_+` and :math:`p_-` of visited states.
+
+    With the means of the quasi-stationary law at each count the flows between counts are those of the chain: the count
+    need not be a Markov chain for `birth_death_time` to give the time of a strip that is left rarely.
+
+    Parameters
+    ----------
+    visited : DataFrame
+        From `visited_drift`, with states at every count of the strip.
+
+    Returns
+    -------
+    float
+        In steps; nan where a count lacks.
+    """
+    means = _weighted_means(visited)
+    if len(means) <= np.ptp(means.index):
+        return np.nan
+    return birth_death_time(means.up, means.down)
+
+
+def _weighted_means(visited):
+    weighted = visited[["up", "down"]].multiply(visited.weight, axis=0).assign(weight=visited.weight)
+    sums = weighted.groupby(visited["count"]).sum()
+    return sums[["up", "down"]].div(sums.weight, axis=0)
