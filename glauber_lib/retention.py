@@ -81,8 +81,8 @@ def time_traps(
     DataFrame
         Per chain, of its ``trap``: ``duration``, its end not later than ``stride`` steps before (0: the first window
         is none of a trap), and ``ended`` (False: censored by the budget); ``returned``, the step at which the chain
-        left the modal state for good, that is for a window's length, and ``gone`` (False: censored); ``first_move`` and
-        ``moved``, steps in the modal state and whether it was left; ``in_set`` and ``left``, the same of the grown set.
+        left the modal state for good, that is for a window's length, and ``gone`` (False: censored); ``in_set``, steps in
+        the grown set, and ``left``, whether it was left.
 
     Raises
     ------
@@ -107,8 +107,7 @@ def time_traps(
             {
                 "trap": k // repeats, "duration": 0 if held is None else held - window + stride,
                 "ended": held is None or held + stride <= n_steps, **_last_return(states, entered, steps, window),
-                "first_move": int(steps[0]),
-                "moved": len(states) > 1, "in_set": outside[0] if outside else n_steps, "left": bool(outside),
+                "in_set": outside[0] if outside else n_steps, "left": bool(outside),
             }
         )  # fmt: skip
     return pd.DataFrame(rows)
