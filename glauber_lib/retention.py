@@ -81,8 +81,8 @@ def time_traps(
     DataFrame
         Per chain, of its ``trap``: ``duration``, its end not later than ``stride`` steps before (0: the first window
         is none of a trap), and ``ended`` (False: censored by the budget); ``returned``, the step at which the chain
-        left the modal state for good, that is for a window's length, and ``gone`` (False: censored); ``in_set``, steps in
-        the grown set, and ``left``, whether it was left.
+        left the modal state for good, that is for a window's length, and ``gone`` (False: censored); ``in_set``, steps
+        in the grown set, and ``left``, whether it was left.
 
     Raises
     ------
