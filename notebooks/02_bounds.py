@@ -1113,9 +1113,9 @@ run.claim("bounds/grown-set-escape", retention.exit_ratio(rows.in_set, rows.left
 #   (`visited-count-rises`). The average over visited states predicts the time to leave within a factor of two; filler predicts one that is
 #   shorter by more than an order of magnitude.
 # - *Slow.* The escape probability of a single state gives the stay in that state by construction (`escape-predicts-stay`), and is far too short
-#   for the trap around it. The set grown from the state gives the duration in the median (`grown-set-gives-durations`) where a trap ends by returns;
-#   where a trap ends by windows this is undecided. Single traps lie farther off, and most sets reached their cap. Whether the set ranks traps better
-#   than the single state does (`grown-set-ranks-better`) is undecided and takes more chains.
+#   for the trap around it. The set grown from the state gives the duration in the median where a trap ends by returns; by windows the factor is
+#   smaller and nearer to the edge (`grown-set-gives-durations`). Single traps lie farther off, and most sets reached their cap. Whether the set ranks
+#   traps better than the single state does (`grown-set-ranks-better`) is undecided and takes more chains.
 # - *The paper's bound.* Its size says nothing (`worst-case-bound-is-loose`). Its order does for single states: the statement that no rigorous bound
 #   correlates with durations does not carry over to them (`worst-case-bound-ranks-stays`). For traps the correlation is shown by one of the two
 #   endings and undecided by the other (`worst-case-bound-ranks-traps`). The bound was not tested against h.
