@@ -28,6 +28,8 @@ def ask(model: Any, states: Any, sites: Any, hidden: Any = None) -> torch.Tensor
     TypeError, ValueError
         As `check_scores`.
     """
+    if not len(states):  # as of the other sites of a state of one
+        return torch.empty(0, model.n_tokens, device=getattr(model, "device", None))
     further = () if hidden is None else (hidden,)
     return check_scores(model.scores(states, sites, *further), model, states, sites)
 

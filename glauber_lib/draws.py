@@ -4,6 +4,7 @@ Step `t` of chain `k` uses the numbers that Philox with key (seed, k) gives at c
 function of seed, chain and start; it depends neither on the batch it is computed in nor on where it was resumed.
 """
 
+import operator
 from collections.abc import Sequence
 
 import numpy as np
@@ -52,10 +53,21 @@ def uniforms(
     -------
     ndarray, float64[B, n_steps, 4]
         Philox4x64 (Salmon et al., 2011) with key (seed, chain) at counter step + 2**128 stream.
+
+    Raises
+    ------
+    TypeError
+        For a number that is no integer: cut, it would give the numbers of another.
+    ValueError
+        For a negative one, or one of more than 64 bits.
     """
-    out = np.empty((len(chains), n_steps, 4))
-    for k, chain in enumerate(chains):
-        numbers = np.random.Philox(key=np.array([seed, chain], np.uint64), counter=int(first_step) + (stream << 128))
+    keys = [(operator.index(seed), operator.index(chain)) for chain in chains]
+    counter = operator.index(first_step) + (operator.index(stream) << 128)
+    if not all(0 <= number < 2**64 for key in keys for number in key):
+        raise ValueError(f"seed and chains must lie in 0..{2**64 - 1}, got seed {seed} and chains {list(chains)[:5]}")
+    out = np.empty((len(keys), n_steps, 4))
+    for k, key in enumerate(keys):
+        numbers = np.random.Philox(key=np.array(key, np.uint64), counter=counter)
         np.random.Generator(numbers).random(out=out[k])  # 53 bits of each 64
     return out
 

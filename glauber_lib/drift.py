@@ -177,7 +177,8 @@ def summarize_drift(drift: pd.DataFrame, groups: ArrayLike) -> pd.DataFrame:
                 "temperature": temperature, "states": len(group), "least": group.drift.min(skipna=False),
                 "median": group.drift.median(skipna=False), "low": low, "high": high,
                 "positive": np.nan if group.drift.isna().any() else (group.drift > 0).mean(),
-                "up": group.up.median(), "down": group.down.median(), "lead": group.lead.min(skipna=False),
+                "up": group.up.median(skipna=False), "down": group.down.median(skipna=False),
+                "lead": group.lead.min(skipna=False),
             }
         )  # fmt: skip
     return pd.DataFrame(rows)
@@ -241,7 +242,7 @@ def predict_count_escape(
     n_sites, token = check_count(n_sites, "n_sites", 1), check_count(token, "token", most=model.n_tokens - 1)
     floor = check_count(floor, "floor", most=n_sites - 1)
     mine = strip[(strip.token == token) & (strip["count"] > floor) & (strip.temperature == temperature)]
-    medians = mine.groupby("count")[["up", "down"]].median()
+    medians = mine.groupby("count")[["up", "down"]].agg(lambda chance: chance.median(skipna=False))
     if list(medians.index) != list(range(floor + 1, n_sites + 1)):
         raise ValueError(f"strip must hold the counts {floor + 1} to {n_sites}, got {list(medians.index)}")
     lead = float(mine.lead[mine["count"] < n_sites].min(skipna=False))

@@ -272,6 +272,35 @@ def margin(model: ConditionalModel, basin: ArrayLike) -> float:
     return float(gamma)
 
 
+def margin_sets(model: ConditionalModel, n_sites: int) -> list[np.ndarray]:
+    """The smallest sets with a positive margin: each is closed under all moves that a margin allows to leave.
+
+    A set has a positive margin where every site at which some change leaves the set holds the strict favourite. So a
+    set that holds a state with another favourite, or a tie, at a site holds all tokens of that site. The sets are the
+    closures of single states; every set with a positive margin is a union of such.
+
+    Returns
+    -------
+    list of ndarray, int64[K]
+        State codes of each distinct set, without that of all states.
+    """
+    states = all_states(model.n_tokens, n_sites)
+    size, rows = len(states), np.arange(len(states))
+    leads = np.eye(size, dtype=np.float32)
+    for i in range(n_sites):
+        scores = ask(model, states, np.full(size, i)).double().cpu().numpy()
+        own = scores[rows, states[:, i]].copy()
+        scores[rows, states[:, i]] = -np.inf
+        loose = rows[own <= scores.max(1)]
+        power = model.n_tokens ** (n_sites - 1 - i)
+        for v in range(model.n_tokens):
+            leads[loose, loose + (v - states[loose, i]) * power] = 1
+    while ((further := np.minimum(leads @ leads, 1)) != leads).any():
+        leads = further
+    sets = np.unique(leads > 0, axis=0)
+    return [np.flatnonzero(members) for members in sets if not members.all()]
+
+
 # Stationary law and pseudo-likelihood ---------------------------------------------------------------------------
 
 
@@ -327,8 +356,8 @@ def solve_system(model: ConditionalModel, n_sites: int, temperatures: ArrayLike)
     DataFrame
         Per temperature: ``temperature``; ``states``; ``alpha``, the contraction coefficient; ``mixing_time`` (steps);
         ``upper``, the contraction bound on it, infinite unless alpha is below one; ``lower``, the margin's bound on it,
-        with the state as basin that is left least often and has at most half the mass, nan where that state has no
-        margin; ``relaxation_time``, one over the spectral gap; ``circulation`` (`reversibility_defect`); the
+        the largest over the `margin_sets` of at most half the mass, nan where there is none;
+        ``relaxation_time``, one over the spectral gap; ``circulation`` (`reversibility_defect`); the
         `compare_laws` of the stationary law (p) and the normalised pseudo-likelihood (q).
 
     Raises
@@ -338,14 +367,15 @@ def solve_system(model: ConditionalModel, n_sites: int, temperatures: ArrayLike)
     """
     if model.n_tokens < 2:
         raise ValueError("a system needs two tokens, got a model of one")
-    return pd.DataFrame([_solve(model, n_sites, float(t)) for t in check_temperatures(temperatures)])
+    sets, states = margin_sets(model, n_sites), all_states(model.n_tokens, n_sites)
+    basins = [(codes, margin(model, states[codes])) for codes in sets]
+    return pd.DataFrame([_solve(model, n_sites, float(t), basins) for t in check_temperatures(temperatures)])
 
 
-def _solve(model, n_sites, temperature):
+def _solve(model, n_sites, temperature, basins):
     chain = transition_matrix(model, n_sites, temperature)
     law = stationary_law(chain)
-    held = next(int(k) for k in np.argsort(chain.diagonal())[::-1] if law[k] <= 0.5)
-    gamma = margin(model, all_states(model.n_tokens, n_sites)[[held]])
+    gamma = max((gamma for codes, gamma in basins if law[codes].sum() <= 0.5 + 1e-12), default=np.nan)
     alpha = influence(model, n_sites, temperature).sum(0).max()
     return {
         "temperature": temperature,
@@ -353,7 +383,7 @@ def _solve(model, n_sites, temperature):
         "alpha": alpha,
         "mixing_time": mixing_time(chain, law=law),
         "upper": contraction_bound(alpha, n_sites),
-        "lower": mixing_lower_bound(gamma, temperature, model.n_tokens) if gamma > 0 else np.nan,
+        "lower": mixing_lower_bound(gamma, temperature, model.n_tokens),
         "relaxation_time": 1 / spectral_gap(chain),
         "circulation": reversibility_defect(chain, law=law),
         **compare_laws(law, pseudo_likelihood(model, n_sites, temperature)),

@@ -1,252 +1,182 @@
-r"""What holds a trap: the set of states round its modal state, grown until the time to leave it converges.
+"""The laws by which hitting times and drift grow with the length (paper §6.1)."""
 
-A single state is left by every move, also by those from which the chain comes straight back. The mean time h to leave a
-set solves :math:`(I - Q) h = 1`, with Q the kernel within the set. A set that holds the states to which a chain makes
-its excursions is left only for good, and its h is then the duration of the trap.
-"""
-
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
-import torch
+import pandas as pd
+import scipy.stats
 from numpy.typing import ArrayLike
-from scipy.linalg import solve_triangular
-from tqdm.auto import tqdm
 
-from glauber_lib.checks import check_contexts, check_count, check_temperature
-from glauber_lib.margins import scores_by_site
-from glauber_lib.models import ConditionalModel
+from glauber_lib.censored import fit_log_normal, group_weights, resampled_interval
+from glauber_lib.stats import Estimate, percentile_interval
 
-# Linear systems without subtraction ----------------------------------------------------------------------------------
-
-
-def factor_leaving(inside: np.ndarray, out: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    r"""Triangular factors of :math:`I - Q`, by Gaussian elimination without a subtraction.
-
-    The pivot of a state is the sum of its probabilities to move to the states that are left and out of the set
-    (Grassmann, Taksar & Heyman, 1985; Alfa, Xue & Ye, 2002), not one minus what was eliminated. All entries keep their
-    relative precision, however rarely the set is left.
-
-    Parameters
-    ----------
-    inside : ndarray, float64[K, K]
-        Probability of a step from each state to each other one; the diagonal is not used.
-    out : ndarray, float64[K]
-        Probability of a step out of the set; from every state a chain must get out.
-
-    Returns
-    -------
-    lower, upper : ndarray, float64[K, K]
-        With :math:`I - Q = L U`; L has a unit diagonal, and no entry beside a diagonal is positive.
-    """
-    move, out = np.array(inside, float), np.array(out, float)
-    np.fill_diagonal(move, 0.0)
-    size = len(out)
-    lower, upper = np.eye(size), np.zeros((size, size))
-    for k in range(size):
-        rest = slice(k + 1, size)
-        pivot = out[k] + move[k, rest].sum()
-        share = move[rest, k] / pivot
-        lower[rest, k] = -share
-        upper[k, k], upper[k, rest] = pivot, -move[k, rest]
-        move[rest, rest] += share[:, None] * move[k, rest]
-        out[rest] += share * out[k]
-        np.fill_diagonal(move[rest, rest], 0.0)  # what comes back counts as staying
-    return lower, upper
+GROWTH: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "n": lambda n: n,
+    "n log n": lambda n: n * np.log(n),
+    "n²": lambda n: n**2,
+    "√n": np.sqrt,
+}
 
 
-def times_to_leave(inside: np.ndarray, out: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    r"""Mean times to leave a set, and where a chain from its first state spends them.
-
-    Parameters
-    ----------
-    inside, out
-        See `factor_leaving`.
-
-    Returns
-    -------
-    times : ndarray, float64[K]
-        :math:`h = (I - Q)^{-1} 1`, in steps.
-    spent : ndarray, float64[K]
-        Row of :math:`(I - Q)^{-1}`: steps spent in each state by a chain from the first one; their sum is its time.
-    """
-    lower, upper = factor_leaving(inside, out)
-    times = solve_triangular(upper, solve_triangular(lower, np.ones(len(out)), lower=True, unit_diagonal=True))
-    first = np.eye(len(out))[0]
-    spent = solve_triangular(lower.T, solve_triangular(upper.T, first, lower=True), unit_diagonal=True)
-    return times, spent
-
-
-# Growth --------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class GrownSet:
-    """A set of states grown from its first one.
-
-    Attributes
-    ----------
-    states : ndarray, int64[K, n]
-        In the order in which they joined.
-    sizes : ndarray, int64[R]
-        Size of the set after each round, from one on.
-    times : ndarray, float64[R]
-        Mean time to leave the set from its first state, in steps, at each of `sizes`. It only grows.
-    converged : bool
-        Whether the last doubling of the set changed the time by less than the tolerance. If not, the cap ended the
-        growth, and the time is a lower bound of that of the larger set.
-    """
-
-    states: np.ndarray
-    sizes: np.ndarray
-    times: np.ndarray
-    converged: bool
-
-    @property
-    def time(self) -> float:
-        """Mean time to leave the whole set from its first state, in steps."""
-        return float(self.times[-1])
-
-
-def grow_sets(
-    model: ConditionalModel,
-    seeds: ArrayLike,
-    temperature: ArrayLike,
+def compare_growth(
+    n: ArrayLike,
+    time: ArrayLike,
+    observed: ArrayLike,
     *,
-    cap: int,
-    tolerance: float = 0.2,
-    least: int = 16,
-    kept: int = 64,
-    progress: str | None = None,
-) -> list[GrownSet]:
-    """Grow a set of states from each of some states, until the mean time to leave it converges.
-
-    Every round adds the outside states through which a chain from the first state leaves the set with highest
-    probability, an eighth of the set's size at once and one at least. The conditionals of what all sets add are asked
-    for together.
+    groups: ArrayLike,
+    n_resamples: int = 500,
+    seed: int = 0,
+) -> pd.DataFrame:
+    r"""Fits of :math:`T = a f(n) e^{\sigma\varepsilon}` with normal :math:`\varepsilon`, for the laws f of `GROWTH`.
 
     Parameters
     ----------
-    model : ConditionalModel
-    seeds : array_like, int[T, n]
-    temperature : float or array_like, float[T]
-    cap : int
-        States of a set, at most.
-    tolerance : float
-        A set has converged when it has `least` states or more, and its time is less than 1 + `tolerance` times that of
-        the largest earlier set of at most half the size.
-    least : int
-    kept : int
-        Tokens of each conditional, the likeliest ones, that may join. Moves to the others leave the set for good, so
-        that the time is a lower bound where they matter.
-    progress : str, optional
-        Title of a progress bar.
+    n : array_like, int[K]
+        Length of each trial.
+    time : array_like, float[K]
+        Time of the event, or of the end of observation.
+    observed : array_like, bool[K]
+        Whether the event was seen.
+    groups : array_like, [K]
+        What was drawn independently, such as the passage that trials of several lengths start from. Whole groups are
+        resampled.
+    n_resamples : int
+    seed : int
 
     Returns
     -------
-    list of GrownSet
-        One for each of `seeds`.
+    DataFrame
+        Indexed by law: ``a`` with its 95% interval ``low, high`` (`resampled_interval` of log a); ``aic`` (two
+        parameters); ``excess``, the AIC less that of the best other law, with the interval ``excess_low, excess_high``
+        (percentiles of the bootstrap).
 
     Raises
     ------
     ValueError
-        For a temperature that is not positive and finite, or a `cap` below one.
+        For fewer than two lengths, a length below 2, fewer than two groups, or what `fit_log_normal` refuses.
     """
-    seeds, cap = check_contexts(seeds, model.n_tokens), check_count(cap, "cap", least=1)
-    temperature = check_temperature(temperature, (len(seeds),))
-    kept = min(check_count(kept, "kept", least=1), model.n_tokens - 1)
-    sets = [_Growing(state, tau, kept) for state, tau in zip(seeds, temperature, strict=True)]
-    growing = sets
-    with tqdm(total=len(sets), desc=progress, unit="set", disable=progress is None, leave=False) as bar:
-        while growing:
-            _learn(model, growing)
-            for grown in growing:
-                grown.solve(cap, tolerance, least)
-            growing = [grown for grown in growing if len(grown.joining)]
-            bar.update(len(sets) - len(growing) - bar.n)
-    return [grown.result() for grown in sets]
+    n, time, observed, groups = _checked(n, time, observed, groups)
+    weights, units = group_weights(groups, n_resamples, seed), len(np.unique(groups))
+    rows, drawn, constant = {}, {}, np.ones((len(n), 1))
+    for law, function in GROWTH.items():
+        fit = fit_log_normal(time / function(n), observed, constant)
+        many = fit_log_normal(time / function(n), observed, constant, weights)
+        location = fit.coefficients[0, 0]
+        low, high = np.exp(resampled_interval(location, many.coefficients[:, 0], units))
+        rows[law] = {"a": np.exp(location), "low": low, "high": high, "aic": 4 - 2 * fit.log_likelihood[0]}
+        drawn[law] = 4 - 2 * many.log_likelihood
+    table, aics = pd.DataFrame(rows).T, pd.DataFrame(drawn)  # aics: (resamples, laws)
+    table["excess"] = [table.aic[law] - table.aic.drop(law).min() for law in GROWTH]
+    excess = {law: (aics[law] - aics.drop(columns=law).min(axis=1)).dropna() for law in GROWTH}
+    table["excess_low"], table["excess_high"] = np.transpose([percentile_interval(v) for v in excess.values()])
+    return table
 
 
-class _Growing:
-    """A set on its way. States have numbers in the order in which they were seen, as members or as targets of moves."""
+def growth_exponents(
+    n: ArrayLike, time: ArrayLike, observed: ArrayLike, *, groups: ArrayLike, n_resamples: int = 500, seed: int = 0
+) -> pd.DataFrame:
+    r"""Fits of :math:`T = a\, n^b (\log n)^c e^{\sigma\varepsilon}`, with c = 1 held and with b and c free.
 
-    def __init__(self, seed, temperature, kept):
-        self.temperature, self.kept, self.n = temperature, kept, len(seed)
-        self.number, self.known = {}, []
-        self.members = np.zeros(0, np.int64)
-        self.joining = [self._number(seed)]
-        self.target = np.zeros((0, self.n * kept), np.int64)  # number of the state that each move leads to
-        self.chance = np.zeros((0, self.n * kept))
-        self.tail = np.zeros(0)  # probability of the moves that are not kept
-        self.sizes, self.times, self.converged = [], [], False
+    Over a few lengths :math:`\log n` and :math:`\log\log n` are nearly collinear. So b and c are known together, and
+    each alone hardly: the free fit says which pairs are possible, b with c = 1 held tells the laws apart. The law
+    n log n has b = 1; the law n looks like b = 1 less the mean slope of log log n in log n, about 0.6 for 5 to 30.
 
-    def _number(self, state):
-        key = state.tobytes()
-        if key not in self.number:
-            self.number[key] = len(self.known)
-            self.known.append(state)
-        return self.number[key]
+    Parameters
+    ----------
+    n, time, observed, groups, n_resamples, seed
+        See `compare_growth`.
 
-    def learn(self, tokens, chances, tails):
-        """Take in conditionals of the states that join: likeliest other tokens [J, n, kept], and the rest [J, n]."""
-        target = np.empty((len(self.joining), self.n, self.kept), np.int64)
-        for row, i in np.ndindex(target.shape[:2]):
-            reached = np.tile(self.known[self.joining[row]], (self.kept, 1))
-            reached[:, i] = tokens[row, i]
-            target[row, i] = [self._number(state) for state in reached]
-        flat = (len(self.joining), -1)
-        self.members = np.concatenate([self.members, self.joining])
-        self.target = np.concatenate([self.target, target.reshape(flat)])
-        self.chance = np.concatenate([self.chance, chances.reshape(flat) / self.n])
-        self.tail = np.concatenate([self.tail, tails.sum(1) / self.n])
+    Returns
+    -------
+    DataFrame
+        Indexed ``"c = 1", "free"``: ``a, b, c, spread, aic``; the 95% intervals ``b_low, b_high, c_low, c_high``
+        (`resampled_interval`); ``correlation`` of b and c over the resamples. A free fit needs three lengths, and is
+        nan without.
 
-    def solve(self, cap, tolerance, least):
-        """Time to leave the set as it is, and the states that join next: none when it is done."""
-        size, place = len(self.members), np.full(len(self.known), -1)
-        place[self.members] = np.arange(size)
-        to = place[self.target]
-        row, move = np.nonzero(to >= 0)
-        inside = np.zeros((size, size))
-        np.add.at(inside, (row, to[row, move]), self.chance[row, move])
-        leaves = np.where(to < 0, self.chance, 0.0)
-        times, spent = times_to_leave(inside, leaves.sum(1) + self.tail)
-        self.sizes.append(size)
-        self.times.append(times[0])
-        half = np.searchsorted(self.sizes, size // 2, side="right") - 1
-        self.converged = size >= least and self.times[-1] < (1 + tolerance) * self.times[half]
-        self.joining = []
-        if not self.converged and size < cap:
-            flow = np.bincount(self.target.ravel(), (spent[:, None] * leaves).ravel(), minlength=len(self.known))
-            most = np.argsort(-flow, kind="stable")[: min(1 + size // 8, cap - size)]
-            self.joining = most[flow[most] > 0].tolist()
-            self.converged = not self.joining  # no state is left that could join
-
-    def result(self):
-        states = np.array([self.known[k] for k in self.members])
-        return GrownSet(states, np.array(self.sizes), np.array(self.times), bool(self.converged))
+    Raises
+    ------
+    ValueError
+        As `compare_growth`.
+    """
+    n, time, observed, groups = _checked(n, time, observed, groups)
+    weights, units = group_weights(groups, n_resamples, seed), len(np.unique(groups))
+    log, one = np.log(n), np.ones(len(n))
+    fits = {"c = 1": (time / log, [one, log])}
+    if len(np.unique(n)) > 2:
+        fits["free"] = (time, [one, log, np.log(log)])
+    rows = {}
+    for name, (scaled, columns) in fits.items():
+        design = np.column_stack(columns)
+        fit = fit_log_normal(scaled, observed, design)
+        drawn = fit_log_normal(scaled, observed, design, weights).coefficients
+        (offset, b), c = fit.coefficients[0, :2], fit.coefficients[0, 2] if name == "free" else 1.0
+        row = {"a": np.exp(offset), "b": b, "c": c, "spread": fit.spread[0]}
+        row["aic"] = 2 * (len(columns) + 1) - 2 * fit.log_likelihood[0]
+        row["b_low"], row["b_high"] = resampled_interval(b, drawn[:, 1], units)
+        if name == "free":
+            row["c_low"], row["c_high"] = resampled_interval(c, drawn[:, 2], units)
+            found = drawn[np.isfinite(drawn).all(1)]
+            row["correlation"] = np.corrcoef(found[:, 1], found[:, 2])[0, 1] if len(found) > 1 else np.nan
+        rows[name] = row
+    columns = ["a", "b", "b_low", "b_high", "c", "c_low", "c_high", "correlation", "spread", "aic"]
+    return pd.DataFrame(rows).T.reindex(index=["c = 1", "free"], columns=columns)
 
 
-def _learn(model: ConditionalModel, growing: Sequence[_Growing]) -> None:
-    """Ask for the conditionals of all states that join the sets, each different state once."""
-    joining = [(grown, k) for grown in growing for k in grown.joining]
-    states = np.array([grown.known[k] for grown, k in joining])
-    distinct, place = np.unique(states, axis=0, return_inverse=True)
-    place, kept = place.ravel(), growing[0].kept
-    n = states.shape[1]
-    tokens = np.empty((len(joining), n, kept), np.int64)
-    chances, tails = np.empty((len(joining), n, kept)), np.empty((len(joining), n))
-    users = [np.flatnonzero(place == k) for k in range(len(distinct))]
-    for rows, scores in scores_by_site(model, distinct):
-        for score, row in zip(scores, rows, strict=True):
-            k, i = divmod(int(row), n)
-            for user in users[k]:
-                law = (score / joining[user][0].temperature).log_softmax(0)
-                law[distinct[k, i]] = -torch.inf
-                best = law.topk(kept)
-                tokens[user, i], chances[user, i] = best.indices.cpu().numpy(), best.values.exp().cpu().numpy()
-                law[best.indices] = -torch.inf
-                tails[user, i] = float(law.logsumexp(0).exp())
-    for grown in growing:
-        mine = [k for k, (owner, _) in enumerate(joining) if owner is grown]
-        grown.learn(tokens[mine], chances[mine], tails[mine])
+def _checked(n, time, observed, groups):
+    n, time, observed, groups = np.asarray(n, float), np.asarray(time, float), np.asarray(observed), np.asarray(groups)
+    if not n.shape == time.shape == observed.shape == groups.shape:
+        raise ValueError(
+            f"lengths, times, events and groups must be as many, got {n.shape}, {time.shape}, {observed.shape}, "
+            f"{groups.shape}"
+        )
+    if len(np.unique(n)) < 2 or n.min() < 2:
+        raise ValueError(f"need at least two lengths of 2 or more, got {np.unique(n)}")
+    if len(np.unique(groups)) < 2:
+        raise ValueError("need at least two groups to resample")
+    return n, time, observed.astype(bool), groups
+
+
+def slope_in_log_length(values: ArrayLike, n: ArrayLike, *, unit: str) -> Estimate:
+    """Mean over units of the slope of their values in log n, with Student's interval.
+
+    Parameters
+    ----------
+    values : array_like, float[K, L]
+        Of each unit one at every length.
+    n : array_like, int[L]
+    unit : str
+    """
+    slopes = np.polyfit(np.log(np.asarray(n, float)), np.asarray(values, float).T, 1)[0]
+    return _mean(slopes, unit)
+
+
+def late_share(time: ArrayLike, after: ArrayLike, groups: ArrayLike, *, unit: str) -> Estimate:
+    """Of the trials that are not there by some step, the share that gets there until the end: mean over groups.
+
+    Parameters
+    ----------
+    time : array_like, float[K]
+        Time of the event; infinite if it was not seen.
+    after : array_like, float[K]
+        The step of each trial from which on it counts.
+    groups : array_like, [K]
+        What was drawn independently. A group none of whose trials is left at `after` does not count.
+    unit : str
+        What a group is.
+
+    Returns
+    -------
+    Estimate
+        With Student's interval, cut to 0 and 1; no interval if all groups have the same share.
+    """
+    time, after = np.asarray(time, float), np.asarray(after, float)
+    table = pd.DataFrame({"group": np.asarray(groups), "late": np.isfinite(time)})[time > after]
+    return _mean(table.groupby("group").late.mean().to_numpy(float), unit, within=(0, 1))
+
+
+def _mean(values, unit, within=(-np.inf, np.inf)):
+    if len(values) < 2 or np.ptp(values) == 0:  # equal values do not say how far the next would be
+        return Estimate(float(values.mean()) if len(values) else np.nan, None, len(values), unit)
+    half = scipy.stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    low, high = np.clip([values.mean() - half, values.mean() + half], *within)
+    return Estimate(float(values.mean()), (float(low), float(high)), len(values), unit)

@@ -297,8 +297,9 @@ def measure_joint(model: Any, rectangles: Rectangles) -> pd.DataFrame:
     Raises
     ------
     ValueError
-        If a log-probability is not finite.
+        If a log-probability is not finite, or for rectangles of sites or tokens that are not there.
     """
+    _check_rectangles(rectangles, getattr(model, "n_tokens", 2**63 - 1))
     corners = {(b, d): rectangles.corner(b=b, d=d) for b in (False, True) for d in (False, True)}
 
     def edge(start, end):
@@ -354,7 +355,13 @@ def marked_texts(model: Any, rectangles: Rectangles, *, b: bool = False, d: bool
     rectangles : Rectangles
     b, d : bool
         See `Rectangles.corner`.
+
+    Raises
+    ------
+    ValueError
+        For rectangles of sites or tokens that are not there.
     """
+    _check_rectangles(rectangles, model.n_tokens)
     texts = []
     for state, *sites in zip(rectangles.corner(b=b, d=d), rectangles.i, rectangles.j, strict=True):
         words = model.words(state)

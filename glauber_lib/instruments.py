@@ -30,7 +30,7 @@ from glauber_lib.hub import fetch_folder, mirrored, one_line, own_code
 from glauber_lib.loading import load_checkpoint, missing_weights, quietly
 from glauber_lib.networks import n_positions
 from glauber_lib.readings import TextScorer
-from glauber_lib.vocabularies import check_reading, ordinary_words
+from glauber_lib.vocabularies import check_reading, ordinary_words, refuse_cut_texts, refuse_one_text
 
 # What the zero-shot scorer compares a text with, one or more descriptions per label.
 TOPICS = {
@@ -142,10 +142,13 @@ class Embedder:
         Computed in float32 also within torch.autocast; ValueError for weights made half precision since loading, and
         for a text of which the model would read the beginning alone.
         """
+        refuse_one_text(texts)
         check_weights(self.model, f"embedder {str(self.name)!r}")
         distinct = list(dict.fromkeys(texts))
         prompt = self.model.prompts.get(self.model.default_prompt_name or "") or ""
-        _refuse_cut(distinct, self.model.tokenizer, self.model.max_seq_length, f"embedder {self.name!r}", prompt=prompt)
+        refuse_cut_texts(
+            distinct, self.model.tokenizer, self.model.max_seq_length, f"embedder {self.name!r}", prompt=prompt
+        )
         index = {text: k for k, text in enumerate(distinct)}
         options = {"batch_size": 64, "normalize_embeddings": True, "show_progress_bar": False}
         with torch.autocast(self.model.device.type, enabled=False):
@@ -168,9 +171,18 @@ class TopicScorer:
         Inverse temperature of the softmax.
     topics : dict of str to list of str
         Label to descriptions; a label's similarity is that to the mean description.
+
+    Raises
+    ------
+    ValueError
+        For a label without a list of descriptions, or a `scale` that is not finite.
     """
 
     def __init__(self, embedder: Embedder, scale: float = 20.0, topics: dict[str, list[str]] = TOPICS):
+        if bare := [label for label, texts in topics.items() if isinstance(texts, str) or not len(texts)]:
+            raise ValueError(f"every topic needs a list of descriptions, got none for {bare}")
+        if not np.isfinite(scale):
+            raise ValueError(f"scale must be a finite number, got {scale}")
         self.embedder, self.scale, self.topics, self.labels = embedder, scale, topics, list(topics)
         self._label_vectors = np.stack([embedder.embed(descriptions).mean(0) for descriptions in topics.values()])
         self._key_for_topics = getattr(embedder, "cache_key", None)  # its weights may be written to later
@@ -274,7 +286,7 @@ class PipelineTopicScorer:
         """
         network, tokenizer = self._classify.model, self._classify.tokenizer
         beside = [HYPOTHESIS.format(label) for label in self.labels]
-        _refuse_cut(texts, tokenizer, _most_tokens(network, tokenizer), "classifier of topics", beside=beside)
+        refuse_cut_texts(texts, tokenizer, _most_tokens(network, tokenizer), "classifier of topics", beside=beside)
         answers = self._classify(
             list(texts), candidate_labels=self.labels, batch_size=32, hypothesis_template=HYPOTHESIS
         )
@@ -290,24 +302,6 @@ def _load_pipeline(task, name, refusal, revision, **options) -> Any:
 def _most_tokens(network, tokenizer):
     """Most tokens that a classifier reads, special ones included."""
     return min(tokenizer.model_max_length, n_positions(network))
-
-
-def _refuse_cut(texts, tokenizer, most, reader, *, prompt="", beside=("",)):
-    """Refuse texts that a reader would cut: ValueError with both lengths. `beside` is what may be read with a text."""
-    if most is None or not len(texts):
-        return
-    count = lambda some, **frame: list(map(len, tokenizer(some, truncation=False, verbose=False, **frame)["input_ids"]))  # noqa: E731
-    if any(beside):
-        further = max(count(list(beside), add_special_tokens=False)) + tokenizer.num_special_tokens_to_add(pair=True)
-        lengths = count(list(texts), add_special_tokens=False)
-    else:
-        further, lengths = 0, count([prompt + text for text in texts])
-    if (longest := max(lengths) + further) > most:
-        text = texts[int(np.argmax(lengths))]
-        raise ValueError(
-            f"{reader} reads at most {most} tokens, got a text of {longest}, and would cut it: pass shorter texts, "
-            f"such as states of fewer tokens: {text[:60]!r}…"
-        )
 
 
 def _pipeline_settings(classify):
@@ -342,6 +336,7 @@ def load_topic_scorer(
 
 def sentiment(texts: Sequence[str]) -> np.ndarray:
     """Sentiment in [-1, 1] of each text (VADER's compound score), float64[len(texts)]."""
+    refuse_one_text(texts)
     analyzer = SentimentIntensityAnalyzer()
     return np.array([analyzer.polarity_scores(text)["compound"] for text in texts])
 
@@ -387,7 +382,7 @@ class SentimentClassifier:
         ValueError for a text of which the classifier would read the beginning alone.
         """
         network, tokenizer = self._classify.model, self._classify.tokenizer
-        _refuse_cut(texts, tokenizer, _most_tokens(network, tokenizer), "classifier of sentiment")
+        refuse_cut_texts(texts, tokenizer, _most_tokens(network, tokenizer), "classifier of sentiment")
         answers = self._classify(list(texts), batch_size=32)
         by_label = [{a["label"].upper(): a["score"] for a in answer} for answer in answers]
         return np.array([found["POSITIVE"] - found["NEGATIVE"] for found in by_label])

@@ -22,7 +22,7 @@ from glauber_lib.embedded import EMBEDDED, load_embedded, package_tokenizer
 from glauber_lib.loading import load_checkpoint
 from glauber_lib.models import hidden_besides, marginal_scores
 from glauber_lib.networks import HEADS, hidden_at, n_positions
-from glauber_lib.vocabularies import frame_of, ordinary_words, words_by_id
+from glauber_lib.vocabularies import distinct_ids, frame_of, ordinary_words, words_by_id
 
 
 class LanguageModel:
@@ -50,7 +50,7 @@ class LanguageModel:
         self.batch_tokens = batch_tokens
         n_rows = network.config.vocab_size
         words = ordinary_words(tokenizer, n_rows, self._called)
-        self.vocabulary = np.asarray(words, np.int64) if vocabulary is None else _distinct_ids(vocabulary, n_rows)
+        self.vocabulary = np.asarray(words, np.int64) if vocabulary is None else distinct_ids(vocabulary, n_rows)
         self._ids = torch.from_numpy(self.vocabulary).to(self.device)
         self.n_tokens = len(self.vocabulary)
         self._index = np.full(max(*words_by_id(tokenizer), n_rows - 1) + 1, -1)
@@ -110,6 +110,8 @@ class LanguageModel:
         fills up short states is left out.
         """
         ids = self._ids_of(states)
+        if not ids:
+            return np.zeros(0, bool)
         again = self.tokenizer(self.tokenizer.batch_decode(ids), add_special_tokens=False, verbose=False)["input_ids"]
         return np.array([one == own for one, own in zip(again, ids, strict=True)], bool)
 
@@ -166,7 +168,9 @@ class LanguageModel:
         Where memory runs out, `batch_tokens` is halved for good and the batch is tried again, unless it is one row.
         """
         done, batches, size = 0, [], len(arrays[0])
-        while done < size or not batches:
+        if not size:
+            raise ValueError("need a state at least, got none")
+        while done < size:
             rows = min(size - done, max(1, self.batch_tokens // cost))
             try:
                 batches.append(compute(*(x[done : done + rows] for x in arrays)))
@@ -386,13 +390,3 @@ def load_model(
     auto = AutoModelForCausalLM if causal else AutoModelForMaskedLM
     network, tokenizer = load_checkpoint(auto, name, refusal, revision)
     return (CausalLM if causal else MaskedLM)(network, tokenizer, **options)
-
-
-def _distinct_ids(vocabulary, n_rows):
-    """Vocabulary ids as int64[n_tokens], checked."""
-    ids = np.asarray(vocabulary)
-    if ids.ndim != 1 or not len(ids) or ids.dtype.kind not in "iu" or len(np.unique(ids)) < len(ids):
-        raise ValueError(f"vocabulary must be distinct ids, at least one, got {vocabulary!r:.200}")
-    if ids.min() < 0 or ids.max() >= n_rows:
-        raise ValueError(f"vocabulary must be ids 0 … {n_rows - 1} of the network, got {ids.min()} … {ids.max()}")
-    return ids.astype(np.int64)

@@ -5,6 +5,7 @@ margins leaves it rarely, and a set of such states mixes slowly with the others.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -220,7 +221,8 @@ def escape_bound(margin: float, temperature: float, n_tokens: int) -> float:
     ValueError
         For a temperature that is not positive and finite.
     """
-    return (n_tokens - 1) * np.exp(-margin / check_temperature(temperature, np.shape(temperature)))
+    positive: Any = check_temperature(temperature, np.shape(temperature))
+    return (n_tokens - 1) * np.exp(-margin / positive)
 
 
 def mixing_lower_bound(margin: float, temperature: float, n_tokens: int) -> float:
@@ -238,4 +240,5 @@ def mixing_lower_bound(margin: float, temperature: float, n_tokens: int) -> floa
     ValueError
         For a temperature that is not positive and finite.
     """
-    return np.exp(margin / check_temperature(temperature, np.shape(temperature))) / (4 * (n_tokens - 1))
+    positive: Any = check_temperature(temperature, np.shape(temperature))
+    return np.exp(margin / positive) / (4 * (n_tokens - 1))

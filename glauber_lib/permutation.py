@@ -27,16 +27,18 @@ def holm(p: ArrayLike) -> np.ndarray:
     return corrected
 
 
-def label_rises(gain: ArrayLike, own: ArrayLike, *, n_resamples: int = 10_000, seed: int = 0) -> pd.DataFrame:
-    """Permutation test, for every label, of 'it rises more than the other labels that were not the seed's'.
+def label_rises(gains: ArrayLike, own: ArrayLike, *, n_resamples: int = 10_000, seed: int = 0) -> pd.DataFrame:
+    """Permutation test, for every label by every scorer, of 'it rises more than the labels that were not the seed's'.
 
-    Under the null hypothesis a chain's rises are exchangeable between the labels that were not its seed's. The
-    statistic is a label's mean rise over the chains it was not the seed of, less that of their other labels.
+    Under the null hypothesis the labels that were not a chain's seed's can be exchanged in this chain. They are, for
+    all scorers at once. The statistic of a label is Student's t over chains of its gain less the mean gain of the
+    others: it is studentised, so that a label that merely varies more than others does not stand out by that. The
+    maximum of t over labels and scorers corrects for their number (Westfall and Young, 1993).
 
     Parameters
     ----------
-    gain : array_like, float[C, L]
-        Rise of each label's score along each chain.
+    gains : array_like, float[S, C, L]
+        By each of S scorers, what each label gained along each of C chains, one number for the whole path.
     own : array_like, int[C]
         The seed's label of each chain.
     n_resamples : int
@@ -45,38 +47,64 @@ def label_rises(gain: ArrayLike, own: ArrayLike, *, n_resamples: int = 10_000, s
     Returns
     -------
     DataFrame
-        Per label: ``rise`` (mean over the chains it was not the seed of), ``excess`` (the statistic), ``p`` (one-sided,
-        never zero) and ``p_holm`` (corrected for the number of labels that could be tested). All are nan for a label
-        that was every chain's seed, and all but ``rise`` if there are not three labels or more.
+        Per ``scorer`` and ``label`` (numbers): ``rise`` (mean over the chains it was not the seed of), ``excess`` (the
+        same less that of their other labels), ``t``, ``p`` (one-sided, of this label alone, never zero) and ``p_max``
+        (corrected for S x L tests). All but ``rise`` are nan for a label that fewer than two chains can test, and if
+        there are not three labels or more.
 
     Raises
     ------
     ValueError
-        If `gain` is no table, a rise is not finite, or `own` does not hold one of the labels for each chain.
+        If `gains` are no numbers by scorer, chain and label, one is not finite, or `own` does not hold one of the
+        labels for each chain.
     """
-    gain, rng, n_resamples = np.asarray(gain, float), *_resampling(seed, n_resamples)
-    _check_table(gain, "gain")
-    n_labels, rows = gain.shape[1], []
-    if np.shape(own) != (len(gain),) or not np.isin(own, np.arange(n_labels)).all():
-        raise ValueError(f"own must hold one of the labels 0..{n_labels - 1} for each of {len(gain)} chains, got {own}")
+    gains, rng, n_resamples = np.asarray(gains, float), *_resampling(seed, n_resamples)
+    if gains.ndim != 3 or not gains.size:
+        raise ValueError(f"gains must have shape (scorers, chains, labels), got {gains.shape}")
+    n_scorers, n_chains, n_labels = gains.shape
+    _check_table(gains.transpose(1, 0, 2).reshape(n_chains, -1), "gains")
+    if np.shape(own) != (n_chains,) or not np.isin(own, np.arange(n_labels)).all():
+        raise ValueError(f"own must hold one of the labels 0..{n_labels - 1} for each of {n_chains} chains, got {own}")
     own = check_indices(own, n_labels, "own")
-    for label in range(n_labels):
-        mine = gain[own != label]
-        if not len(mine) or n_labels < 3:  # no chain, or no other label, to compare with
-            rows.append({"rise": mine[:, label].mean() if len(mine) else np.nan, "excess": np.nan, "p": np.nan})
-            continue
-        others = np.ones_like(mine, bool)
-        others[np.arange(len(mine)), own[own != label]] = False
-        values = mine[others].reshape(len(mine), n_labels - 1)  # the labels that were not the seed's
-        center = values.mean(1)
-        scale = (n_labels - 1) / (n_labels - 2)  # a value less the mean of the others
-        observed = scale * (mine[:, label] - center).mean()
-        picks = rng.integers(n_labels - 1, size=(n_resamples, len(mine)))
-        drawn = scale * (values[np.arange(len(mine)), picks] - center).mean(1)
-        p = (1 + (drawn >= observed - 1e-12).sum()) / (1 + n_resamples)
-        rows.append({"rise": mine[:, label].mean(), "excess": observed, "p": p})
-    table = pd.DataFrame(rows)
-    return table.assign(p_holm=holm(table.p))
+    table = pd.DataFrame(
+        [(s, k) for s in range(n_scorers) for k in range(n_labels)], columns=["scorer", "label"]
+    ).assign(rise=_means(gains, own).ravel())
+    if n_labels < 3:
+        return table.assign(excess=np.nan, t=np.nan, p=np.nan, p_max=np.nan)
+    rest = np.stack([np.delete(np.arange(n_labels), k) for k in own])  # (C, L - 1): what is exchanged
+    values = np.take_along_axis(gains, rest[None], 2)
+    values = (n_labels - 1) / (n_labels - 2) * (values - values.mean(2, keepdims=True))  # less the mean of the others
+    place = (rest[..., None] == np.arange(n_labels)).astype(float)  # (C, L - 1, L)
+    excess, t = _student(values[None], place)
+    drawn = []
+    for first in range(0, n_resamples, 250):
+        size = min(250, n_resamples - first)
+        order = rng.random((size, n_chains, n_labels - 1)).argsort(2)  # the same for every scorer
+        drawn.append(_student(np.take_along_axis(values[None], order[:, None], 3), place)[1])
+    drawn = np.concatenate(drawn)  # (R, S, L)
+    known = np.isfinite(t[0])
+    share = lambda hits: np.where(known, (1 + hits.sum(0)) / (1 + n_resamples), np.nan)  # noqa: E731
+    largest = np.where(known, drawn, -np.inf).max((1, 2))[:, None, None]
+    p, p_max = share(drawn >= t - 1e-9), share(largest >= t - 1e-9)
+    return table.assign(excess=excess.ravel(), t=t.ravel(), p=p.ravel(), p_max=p_max.ravel())
+
+
+def _means(gains, own):
+    """Mean gain [S, L] of each label over the chains that it was not the seed of; nan if there is none."""
+    counts = own[:, None] != np.arange(gains.shape[2])
+    with np.errstate(invalid="ignore"):
+        return (gains * counts).sum(1) / counts.sum(0)
+
+
+def _student(values, place):
+    """Mean and Student's t over chains [R, S, L] of values [R, S, C, L - 1] at their places [C, L - 1, L]."""
+    n = place.sum((0, 1))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.einsum("rsck,ckl->rsl", values, place) / n
+        spread = (np.einsum("rsck,ckl->rsl", values**2, place) / n - mean**2).clip(min=0) / (n - 1)
+        t = np.where(spread > 1e-24, mean / np.sqrt(spread), 0.0)
+    known = n >= 2
+    return np.where(known, mean, np.nan), np.where(known, t, np.nan)
 
 
 def group_difference(

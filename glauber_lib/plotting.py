@@ -54,8 +54,10 @@ def literal(text: Any) -> str:
 def panels(count: int, *, columns: int = 2, height: float = 2.4, **options: Any) -> tuple[Figure, list[Axes]]:
     """A figure over the width of a page with `count` axes in rows of `columns`, each `height` inches high.
 
-    `options` go to `plt.subplots`.
+    `options` go to `plt.subplots`. ValueError for no panel or no column.
     """
+    if min(count, columns) < 1:
+        raise ValueError(f"a figure needs a panel and a column, got {count} panels in {columns} columns")
     columns = min(columns, count)
     rows = -(-count // columns)
     figure, axes = plt.subplots(rows, columns, figsize=(PAGE, rows * height), squeeze=False, **options)

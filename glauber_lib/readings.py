@@ -59,9 +59,19 @@ def embed_states(model: Any, embedder: TextEmbedder, states: ArrayLike) -> np.nd
 
 
 def topic_scores(model: Any, scorer: TextScorer, states: ArrayLike) -> np.ndarray:
-    """Topic probabilities float64[..., labels] of states int[..., n] of a language model, as `embed_states`."""
+    """Topic probabilities float64[..., labels] of states int[..., n] of a language model, as `embed_states`.
+
+    ValueError for scores in half precision, that are nan, or not one for each label of each text.
+    """
     states = _some_states(states)
-    scores = scorer.score(model.texts(states.reshape(-1, states.shape[-1])))
+    rows = states.reshape(-1, states.shape[-1])
+    scores = np.asarray(scorer.score(model.texts(rows)))
+    check_precision(scores.dtype, f"scores of {type(scorer).__name__}")
+    if scores.shape != (len(rows), len(scorer.labels)) or np.isnan(scores).any():
+        raise ValueError(
+            f"scores of {type(scorer).__name__} must be numbers of shape {(len(rows), len(scorer.labels))}, got shape "
+            f"{scores.shape} with {np.isnan(scores).sum()} nan"
+        )
     return scores.reshape(*states.shape[:-1], -1)
 
 

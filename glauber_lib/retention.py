@@ -7,11 +7,11 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from glauber_lib.chains import run_chains
-from glauber_lib.growth import GrownSet
 from glauber_lib.models import ConditionalModel
 from glauber_lib.stats import Estimate, poisson_interval
 from glauber_lib.survival import median_survival
 from glauber_lib.traces import Trace
+from glauber_lib.trapping import GrownSet
 from glauber_lib.traps import modal_state, occupied_runs
 
 
@@ -44,6 +44,15 @@ def find_traps(trace: Trace, *, stride: int = 50, window: int = 300, per_chain: 
         fresh = [state for state in mine if (temperature, state) not in seen][:per_chain]
         seen.update((temperature, state) for state in fresh)
         rows += [(chain, temperature, state, lengths[state]) for state in fresh]
+    return pd.DataFrame(rows, columns=["chain", "temperature", "state", "found"])
+
+
+def held_longest(trace: Trace) -> pd.DataFrame:
+    """The state in which each chain spends most steps, in the columns of `find_traps`; ``found`` is its steps."""
+    rows = []
+    for chain, temperature in enumerate(trace.temperature):
+        state, share = modal_state(trace.visits(chain), 0, trace.n_steps)
+        rows.append((chain, temperature, tuple(state.tolist()), round(share * trace.n_steps)))
     return pd.DataFrame(rows, columns=["chain", "temperature", "state", "found"])
 
 

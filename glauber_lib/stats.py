@@ -366,8 +366,8 @@ def convergence(draws: ArrayLike) -> dict[str, float]:
     -------
     dict
         ``rhat`` (near one where the chains agree), ``ess`` (in draws) and ``stuck``, the number of chains that stand
-        still in the first or second half of their draws. If there is one, ``rhat`` is infinite and ``ess`` nan; if all
-        draws are the same, ``rhat`` is nan too.
+        still, but for rounding, in the first or second half of their draws. If there is one, ``rhat`` is infinite and
+        ``ess`` nan; if all draws are the same, ``rhat`` is nan too.
 
     Raises
     ------
@@ -384,9 +384,10 @@ def convergence(draws: ArrayLike) -> dict[str, float]:
     if not np.isfinite(draws).all():
         raise ValueError(f"draws must be finite, got {(~np.isfinite(draws)).sum()} that are not")
     half = draws.shape[1] // 2
-    stuck = int((~np.ptp([draws[:, :half], draws[:, -half:]], axis=2).all(0)).sum())
+    still = 1e-12 * np.abs(draws).max()  # what rounding alone moves
+    stuck = int((np.ptp([draws[:, :half], draws[:, -half:]], axis=2) <= still).any(0).sum())
     if stuck:
-        return {"rhat": np.inf if np.ptp(draws) else np.nan, "ess": np.nan, "stuck": stuck}
+        return {"rhat": np.inf if np.ptp(draws) > still else np.nan, "ess": np.nan, "stuck": stuck}
     rhat, ess = float(arviz.rhat(draws)), float(arviz.ess(draws))  # pyright: ignore[reportArgumentType]
     return {"rhat": rhat, "ess": ess, "stuck": 0}
 

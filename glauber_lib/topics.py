@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from glauber_lib.checks import check_count, check_indices
 from glauber_lib.readings import TextScorer
-from glauber_lib.stats import Estimate, Interval, percentile_interval, true_runs
+from glauber_lib.stats import Estimate, Interval, bootstrap_estimate, percentile_interval, true_runs
 from glauber_lib.survival import median_survival
 
 
@@ -124,15 +124,25 @@ def entropy_production(counts: ArrayLike) -> float:
 
     J is the share of transitions, from `transition_counts`. Each count is raised by one half, so that a transition
     that was never seen adds no infinite term. The value is zero in detailed balance. A finite sample of a chain in
-    detailed balance gives more than zero; `reversible_paths` simulates how much.
+    detailed balance gives more than zero; `reversible_paths` simulates how much. ValueError for what is no square of
+    counts.
     """
+    counts = np.asarray(counts, float)
+    if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or not (np.isfinite(counts) & (counts >= 0)).all():
+        raise ValueError(f"counts must be a square of numbers >= 0, got shape {counts.shape}")
+    return float(_productions(counts[None])[0])
+
+
+def _productions(counts):
+    """`entropy_production` of each of several counts [R, L, L], float64[R]."""
     flow = np.asarray(counts, float) + 0.5
-    flow /= flow.sum()
-    return float(0.5 * ((flow - flow.T) * np.log(flow / flow.T)).sum())
+    flow /= flow.sum((1, 2), keepdims=True)
+    back = flow.swapaxes(1, 2)
+    return 0.5 * ((flow - back) * np.log(flow / back)).sum((1, 2))
 
 
-def reversible_paths(paths: ArrayLike, n_labels: int, rng: np.random.Generator) -> np.ndarray:
-    """Simulated label paths int[C, K] of the chain in detailed balance that has the symmetrised flow of `paths`.
+def reversible_paths(paths: ArrayLike, n_labels: int, rng: np.random.Generator, *, copies: int = 1) -> np.ndarray:
+    """Simulated label paths int[copies * C, K] of the chain in detailed balance with the symmetrised flow of `paths`.
 
     The simulated paths start where `paths` start and are as long.
     """
@@ -140,9 +150,9 @@ def reversible_paths(paths: ArrayLike, n_labels: int, rng: np.random.Generator) 
     counts = transition_counts(paths, n_labels)
     flow = counts + counts.T + 1e-9
     cumulated = (flow / flow.sum(1, keepdims=True)).cumsum(1)
-    out = paths.copy()
+    out = np.tile(paths, (copies, 1))
     for k in range(1, paths.shape[1]):
-        uniform = rng.random((len(paths), 1))
+        uniform = rng.random((len(out), 1))
         out[:, k] = np.minimum((uniform >= cumulated[out[:, k - 1]]).sum(1), n_labels - 1)
     return out
 
@@ -202,12 +212,52 @@ def measure_entropy_production(
     if np.ndim(paths) != 2 or not len(np.asarray(paths)) or np.shape(paths)[1] < 2:
         raise ValueError(f"need paths of two records or more, got shape {np.shape(paths)}")
     paths = _check_paths(paths, n_labels)
-    produced = lambda of: entropy_production(transition_counts(of, n_labels))  # noqa: E731
-    measured = produced(paths)
-    drawn = [produced(paths[rng.integers(len(paths), size=len(paths))]) for _ in range(n_resamples)]
-    reversible = [produced(reversible_paths(paths, n_labels, rng)) for _ in range(n_resamples)]
-    resampled = np.array(drawn) + measured - np.mean(drawn)
-    return EntropyProduction(measured, resampled, np.array(reversible), len(paths))
+    each = np.stack([transition_counts(path[None], n_labels) for path in paths])  # (C, L, L)
+    times = rng.multinomial(len(paths), np.full(len(paths), 1 / len(paths)), size=n_resamples)  # (R, C)
+    drawn = _productions(np.tensordot(times, each, 1))
+    simulated = reversible_paths(paths, n_labels, rng, copies=n_resamples).reshape(n_resamples, *paths.shape)
+    reversible = _productions(np.stack([transition_counts(copy, n_labels) for copy in simulated]))
+    measured = entropy_production(each.sum(0))
+    return EntropyProduction(measured, drawn + measured - drawn.mean(), reversible, len(paths))
+
+
+def persistence(paths: ArrayLike, labels: Sequence[str]) -> pd.DataFrame:
+    """How often each label is the same one record later, against its share of the records, in label paths int[C, K].
+
+    Returns
+    -------
+    DataFrame
+        One row per label: ``label``, ``records`` (that have a following one), ``chains`` (that have such records),
+        ``mean`` (share of them that are followed by the label itself; nan if there are none) with its interval ``low``,
+        ``high`` over chains, and ``share`` of all following records that have the label: what independent draws give.
+    """
+    paths, rows = _check_paths(paths, len(labels)), []
+    for k, label in enumerate(labels):
+        held = paths[:, :-1] == k
+        stays = (held & (paths[:, 1:] == k)).sum(1)
+        kept = lambda a, b: a.sum() / b.sum() if b.any() else np.nan  # noqa: E731
+        some = held.any(1)
+        kept_share = bootstrap_estimate(stays[some], held.sum(1)[some], statistic=kept, unit="chains")
+        low, high = kept_share.interval or (np.nan, np.nan)
+        rows.append(
+            {
+                "label": label, "records": int(held.sum()), "chains": int(some.sum()), "mean": kept_share.value,
+                "low": low, "high": high, "share": (paths[:, 1:] == k).mean(),
+            }
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def persistence_excess(paths: ArrayLike, n_labels: int, *, unit: str = "chains") -> Estimate:
+    """Share of records with the label of the record before, less that of independent draws of the same frequencies.
+
+    Both are computed again in every resample of the chains, from label paths int[C, K].
+    """
+    paths = _check_paths(paths, n_labels)
+    same = (paths[:, 1:] == paths[:, :-1]).mean(1)
+    shares = np.stack([(paths[:, 1:] == k).mean(1) for k in range(n_labels)], axis=1)  # (C, L)
+    excess = lambda rows: same[rows.astype(int)].mean() - (shares[rows.astype(int)].mean(0) ** 2).sum()  # noqa: E731
+    return bootstrap_estimate(np.arange(len(paths)), statistic=excess, unit=unit)
 
 
 def dwell_times(paths: ArrayLike, label: int) -> tuple[np.ndarray, np.ndarray]:

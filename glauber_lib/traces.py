@@ -61,9 +61,11 @@ def replay(
     Raises
     ------
     ValueError
-        If one of `steps` is no whole number in 0 .. n_steps.
+        If one of `steps` is no whole number in 0 .. n_steps, or they are no list.
     """
     steps = np.atleast_1d(check_whole(steps, "steps", most=n_steps))
+    if steps.ndim != 1:
+        raise ValueError(f"steps must be a list, got shape {steps.shape}")
     out = np.empty((len(steps), *initial.shape), dtype=np.int64)
     state, done, (row, site) = initial.copy(), 0, places
     n_moves = np.searchsorted(step, steps, side="left")  # moves at steps < steps[k]

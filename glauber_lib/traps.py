@@ -13,7 +13,7 @@ from sklearn.cluster import AgglomerativeClustering
 from glauber_lib.checks import ABSENT, check_count, check_states, check_whole
 from glauber_lib.margins import describe_trap
 from glauber_lib.readings import TextEmbedder, cosine_distance, embed_states
-from glauber_lib.stats import true_runs
+from glauber_lib.stats import Estimate, bootstrap_estimate, true_runs
 from glauber_lib.traces import Trace
 
 Span = tuple[int, int]  # first and last step
@@ -46,9 +46,11 @@ def still_runs(vectors: np.ndarray, steps: ArrayLike, *, window: int = 300, thre
     ------
     ValueError
         Unless `steps` increase, there is one embedding for each, and every window holds a record after its first: no
-        step between two records may be longer than `window`.
+        step between two records may be longer than `window`. If `threshold` is nan.
     """
     steps, window = _check_windows(steps, window)
+    if np.isnan(threshold):
+        raise ValueError("threshold must be a number, got nan: no window would be still")
     if len(vectors) != len(steps):
         raise ValueError(f"need one embedding for each of {len(steps)} steps, got {len(vectors)}")
     starts = [k for k in range(len(steps)) if steps[k] + window <= steps[-1]]
@@ -120,6 +122,28 @@ def inside_runs(runs: Iterable[Span], steps: ArrayLike) -> np.ndarray:
     for first, last in runs:
         inside |= (steps >= first) & (steps <= last)
     return inside
+
+
+def overlap_excess(still: ArrayLike, occupied: ArrayLike, *, unit: str = "chains") -> Estimate:
+    """Looks in both of two kinds of traps over looks in either, less what independence of the two gives.
+
+    The frequencies that independence starts from are computed again in every resample of the chains.
+
+    Parameters
+    ----------
+    still, occupied : array_like, bool[B, K]
+        Whether each of B chains is in a trap of either kind at each of K looks.
+    unit : str
+    """
+    still, occupied = np.asarray(still, bool), np.asarray(occupied, bool)
+    both, one, other = (still & occupied).mean(1), still.mean(1), occupied.mean(1)
+
+    def excess(both, one, other):
+        both, one, other = both.mean(), one.mean(), other.mean()
+        chance, tiny = one * other, 1e-12
+        return both / max(tiny, one + other - both) - chance / max(tiny, one + other - chance)
+
+    return bootstrap_estimate(both, one, other, statistic=excess, unit=unit)
 
 
 def template_families(
@@ -202,16 +226,21 @@ class TrapSurvey:
     still : ndarray, bool[B, K]
         Whether each chain is in a trap at each look, by its embedding (`still_runs`).
     occupied : ndarray, bool[B, K]
-        The same by the states that it occupies (`occupied_runs`).
-    trapped : ndarray, float64[B]
-        Share of each chain's windows that are still; 0 for a run shorter than a window.
+        The same by the states that it occupies (`occupied_runs`), of runs as long.
+    windows : ndarray, bool[B, W]
+        Whether each window is still, however short its run. Windows begin at the first W looks.
     """
 
     traps: pd.DataFrame
     looks: np.ndarray
     still: np.ndarray
     occupied: np.ndarray
-    trapped: np.ndarray
+    windows: np.ndarray
+
+    @property
+    def trapped(self) -> np.ndarray:
+        """Share of each chain's windows that are still, float64[B]; 0 for a run shorter than a window."""
+        return self.windows.sum(1) / max(1, self.windows.shape[1])
 
     @property
     def families(self) -> pd.DataFrame:
@@ -226,7 +255,14 @@ class TrapSurvey:
 
 
 def survey_traps(
-    model: Any, trace: Trace, embedder: TextEmbedder, *, stride: int = 25, window: int = 300, threshold: float = 0.12
+    model: Any,
+    trace: Trace,
+    embedder: TextEmbedder,
+    *,
+    stride: int = 25,
+    window: int = 300,
+    threshold: float = 0.12,
+    shortest: int = 150,
 ) -> TrapSurvey:
     """Every trap of every chain (paper App. A.1).
 
@@ -240,6 +276,8 @@ def survey_traps(
         Steps between the states that are embedded.
     window, threshold
         See `still_runs`.
+    shortest : int
+        Least duration of a trap, in steps; the published ones last 150 or more.
 
     Raises
     ------
@@ -250,18 +288,20 @@ def survey_traps(
     looks = np.arange(0, trace.n_steps + 1, stride)
     states = trace.states(looks)  # (K, B, n)
     still, occupied = np.zeros((2, states.shape[1], len(looks)), bool)
-    trapped, n_windows = np.zeros(len(still)), max(1, (looks + window <= looks[-1]).sum())
+    windows = np.zeros((len(still), (looks + window <= looks[-1]).sum()), bool)
+    lasts = lambda run: run[1] - run[0] - window + stride  # noqa: E731
+    enough = lambda runs: [run for run in runs if lasts(run) >= shortest]  # noqa: E731
     describe = functools.cache(lambda state, temperature: describe_trap(model, state, temperature))
     rows = []
     for chain in range(len(still)):
         visits = trace.visits(chain)
         runs = still_runs(embed_states(model, embedder, states[:, chain]), looks, window=window, threshold=threshold)
-        still[chain] = inside_runs(runs, looks)
-        occupied[chain] = inside_runs(occupied_runs(visits, looks, window=window), looks)
-        for first, last in runs:
+        windows[chain] = inside_runs([(first, last - window) for first, last in runs], looks[: windows.shape[1]])
+        still[chain] = inside_runs(enough(runs), looks)
+        occupied[chain] = inside_runs(enough(occupied_runs(visits, looks, window=window)), looks)
+        for first, last in enough(runs):
             state, share = modal_state(visits, first, last)
-            duration, tokens = last - first - window + stride, tuple(state.tolist())
-            trapped[chain] += duration / stride / n_windows
+            duration, tokens = lasts((first, last)), tuple(state.tolist())
             rows.append(
                 {
                     "chain": chain, "temperature": trace.temperature[chain], "start": first, "duration": duration,
@@ -273,4 +313,4 @@ def survey_traps(
     table = pd.DataFrame(rows, columns=COLUMNS).sort_values("duration", ascending=False, ignore_index=True)
     family, templates = template_families(table.state.tolist())
     template = pd.Series([tuple(templates[k].tolist()) for k in family], dtype=object)
-    return TrapSurvey(table.assign(family=family, template=template), looks, still, occupied, trapped)
+    return TrapSurvey(table.assign(family=family, template=template), looks, still, occupied, windows)

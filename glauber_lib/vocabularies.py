@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
@@ -192,3 +194,68 @@ def _capitals_lost(tokenizer):
     added = tokenizer.added_tokens_decoder
     words = words_by_id(tokenizer).items()
     return [word for k, word in words if k not in added and word != word.lower() and not word.startswith(PLACEHOLDERS)]
+
+
+def distinct_ids(vocabulary: npt.ArrayLike, n_rows: int) -> np.ndarray:
+    """Vocabulary ids as int64[n_tokens]; ValueError unless they are distinct rows of a network."""
+    ids = np.asarray(vocabulary)
+    if ids.ndim != 1 or not len(ids) or ids.dtype.kind not in "iu" or len(np.unique(ids)) < len(ids):
+        raise ValueError(f"vocabulary must be distinct ids, at least one, got {vocabulary!r:.200}")
+    if ids.min() < 0 or ids.max() >= n_rows:
+        raise ValueError(f"vocabulary must be ids 0 … {n_rows - 1} of the network, got {ids.min()} … {ids.max()}")
+    return ids.astype(np.int64)
+
+
+# Texts ---------------------------------------------------------------------------------------------------------------
+
+
+def refuse_one_text(texts: Sequence[str]) -> None:
+    """ValueError for a text in the place of a list of texts: its letters would be read, one by one."""
+    if isinstance(texts, str):
+        raise ValueError(f"need a list of texts, got one text: {texts[:60]!r}; write [text]")
+
+
+def refuse_cut_texts(
+    texts: Sequence[str],
+    tokenizer: Any,
+    most: int | None,
+    reader: str,
+    *,
+    prompt: str = "",
+    beside: Sequence[str] = ("",),
+) -> None:
+    """Refuse texts that a reader would cut.
+
+    Parameters
+    ----------
+    texts : list of str
+    tokenizer : transformers.PreTrainedTokenizerBase
+    most : int or None
+        Most tokens that are read, special ones included; None if there is no limit.
+    reader : str
+        What the error calls the reader.
+    prompt : str
+        What is put before every text.
+    beside : list of str
+        What may be read together with a text.
+
+    Raises
+    ------
+    ValueError
+        For a text of more tokens, with both lengths; for one text in the place of a list.
+    """
+    refuse_one_text(texts)
+    if most is None or not len(texts):
+        return
+    count = lambda some, **frame: list(map(len, tokenizer(some, truncation=False, verbose=False, **frame)["input_ids"]))  # noqa: E731
+    if any(beside):
+        further = max(count(list(beside), add_special_tokens=False)) + tokenizer.num_special_tokens_to_add(pair=True)
+        lengths = count(list(texts), add_special_tokens=False)
+    else:
+        further, lengths = 0, count([prompt + text for text in texts])
+    if (longest := max(lengths) + further) > most:
+        text = texts[int(np.argmax(lengths))]
+        raise ValueError(
+            f"{reader} reads at most {most} tokens, got a text of {longest}, and would cut it: pass shorter texts, "
+            f"such as states of fewer tokens: {text[:60]!r}…"
+        )

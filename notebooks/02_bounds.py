@@ -34,7 +34,23 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from glauber_lib import drift, escape, exact, growth, influence, margins, models, retention, strips
+from glauber_lib import (
+    contraction,
+    crossover,
+    drift,
+    escape,
+    exact,
+    influence,
+    laboratory,
+    margins,
+    models,
+    plotting,
+    retention,
+    search,
+    strips,
+    transition,
+    trapping,
+)
 from glauber_lib.chains import run_chains
 from glauber_lib.paper import Run
 from glauber_lib.plotting import COLORS, PAGE, literal, matrix, plain_ticks, reference_line, value_ticks
@@ -42,7 +58,7 @@ from glauber_lib.stats import Estimate, bootstrap_estimate, rank_correlation, sh
 
 run = Run("02_bounds", profile)
 model = run.model(run["model"])
-passages = run.passages(model, n=max(run["n_tokens"], run["drift_sites"])).text
+passages = run.passages(model, n=max(run["n_tokens"], run["drift_sites"], *run["waterfall_lengths"])).text
 n = run["n_tokens"]
 
 # %% [markdown]
@@ -50,20 +66,26 @@ n = run["n_tokens"]
 # The influence $c_{ij}(\tau)$ is the largest total variation that a change at site $j$ causes in the conditional of site $i$. The
 # contraction coefficient is $\alpha(\tau) = \max_j \sum_i c_{ij}$.
 #
-# The suprema run over all sentences. A measurement takes the maximum over a few coherent passages. At each site it tries replacement
-# tokens, half from the model's best predictions and half random. Every measured influence is therefore a **lower bound**.
+# The suprema run over all sentences. A measurement takes the maximum over coherent passages. At each site it tries replacement
+# tokens, half from the model's best predictions and half random. Every measured influence is therefore a **lower bound**, and so is every
+# temperature that follows. This one protocol serves the whole section.
+
 
 # %%
-contexts = model.states(passages.sample(run["contexts"], random_state=run.seed), n=n)
-replacements = run.cached(influence.replacement_tokens, model, contexts, run["replacements"], seed=run.seed)
-measured = run.cached(
-    influence.measure_influence, model, contexts, replacements, run["temperatures"], progress="influence"
-)
-taus = measured.temperatures
+def influence_of(states, replacements, name):
+    """Influence over given contexts by the section's protocol."""
+    tried = run.cached(influence.replacement_tokens, model, states, replacements, seed=run.seed)
+    return run.cached(influence.measure_influence, model, states, tried, run["temperatures"], progress=name)
 
 
-# %% [markdown]
-# The first panels show the matrix of one passage at several temperatures, the last one the score oscillations δ over all passages.
+def contexts_of(length):
+    """The coherent contexts, cut to a length."""
+    return model.states(passages.sample(run["contexts"], random_state=run.seed), n=length)
+
+
+contexts = contexts_of(n)
+measured = influence_of(contexts, run["replacements"], "influence")
+taus, tried_pairs = measured.temperatures, f"{run['contexts']} contexts × {run['replacements']} replacements"
 
 
 # %%
@@ -72,115 +94,86 @@ def draw_influence(axes):
     words, delta = model.words(contexts[0]), measured.oscillation
     for axis, temperature in zip(axes, run["shown_temperatures"], strict=False):
         values = measured.by_context[0, list(taus).index(temperature)]
-        image = matrix(axis, values, words, title=f"$c_{{ij}}$, τ = {temperature:g}, α ≥ {values.sum(0).max():.1f}")
-    axes[0].figure.colorbar(image, ax=axes[:-1], shrink=0.8, label="largest total variation found")
-    title = f"$δ_{{ij}}$ over {len(contexts)} passages"
-    image = matrix(axes[-1], delta, range(1, n + 1), title=title, vmax=delta.max())
-    axes[0].figure.colorbar(image, ax=axes[-1], shrink=0.8, label="largest score oscillation found")
+        image = matrix(axis, values, words, title=f"$c_{{ij}}$ at τ = {temperature:g}: α ≥ {values.sum(0).max():.1f}")
+        axis.figure.colorbar(image, ax=axis, shrink=0.8, label="total variation, at least")
+    image = matrix(axes[-1], delta, range(1, n + 1), title="score oscillation $δ_{ij}$", vmax=delta.max())
+    axes[-1].figure.colorbar(image, ax=axes[-1], shrink=0.8, label="logits, at least")
 
 
-panels = len(run["shown_temperatures"]) + 1
-influence_figure, influence_axes = plt.subplots(1, panels, figsize=(3.9 * panels, 3.8))
+influence_figure, influence_axes = plotting.panels(len(run["shown_temperatures"]) + 1, height=2.9)
 draw_influence(influence_axes)
 run.save_figure(influence_figure, "bounds-influence")
 
 # %% [markdown]
-# Influence is strongest between neighbouring sites and falls as the temperature rises. One passage and a few replacements give each entry, so
-# a pale entry does not show that the influence is small for every sentence.
+# One passage at several temperatures, and the oscillation over all passages. Influence is strongest between neighbouring sites and falls as the
+# temperature rises. A few replacements give each entry, so a pale entry does not show that the influence is small for every sentence.
 
 # %% [markdown]
 # ## Sufficient conditions for fast mixing
 # Four numbers are each sufficient for fast mixing where they are below one: the paper's column sum α, the row sum (Dobrushin), the spectral
 # norm and the spectral radius (Hayes). The score oscillation bounds influence, $\mathrm{TV} \le \tanh(\delta/4\tau)$, and so gives a weaker
-# condition. The average over the changes tried replaces the worst change by a typical one; no theorem uses it.
-#
-# All curves come from measured maxima. The curves, and the temperatures at which they cross one, are lower bounds of the true ones: below such
-# a temperature the theorem does not apply, above it nothing is proved.
+# condition. Below the temperature at which a measured number crosses one the theorem does not apply; above it nothing is proved.
 
 # %%
 norms = pd.DataFrame([influence.contraction_norms(c) for c in measured.maximum], index=taus)
-typical = np.array([c.sum(0).max() for c in measured.average])
-by_oscillation = np.array([np.tanh(measured.oscillation / (4 * tau)).sum(0).max() for tau in taus])
-thresholds = {name: influence.threshold(taus, norms[name]) for name in norms}
-thresholds["typical change"] = influence.threshold(taus, typical)
-thresholds["oscillation, tanh"] = influence.threshold(taus, by_oscillation)
-thresholds["oscillation, ¼ max Σ δ"] = influence.sufficient_temperature(measured.oscillation)
+by_oscillation = np.tanh(measured.oscillation / (4 * taus[:, None, None])).sum(1).max(1)
+thresholds = contraction.condition_thresholds(measured)
 
 
-# %% [markdown]
-# Each threshold once more from every passage alone, so that ratios of thresholds have an interval.
-
-
-# %%
-def crossing(matrices):
-    """Temperature above which the largest column sum of matrices [K, n, n] stays below one."""
-    return influence.threshold(taus, matrices.sum(1).max(1))
-
-
-alone = pd.DataFrame(
-    {
-        "worst": [crossing(c) for c in measured.by_context],
-        "typical": [crossing(c) for c in measured.average_by_context],
-        "oscillation": [influence.sufficient_temperature(delta) for delta in measured.oscillation_by_context],
-    }
-)
-
-
-# %% [markdown]
-# The left panel compares the conditions over temperature, the right one every pair tried with the bound through the oscillation.
-
-
-# %%
 def draw_conditions(axis):
-    """Size of the influence matrix by every condition against temperature."""
-    styles = {"alpha": "o-", "row sum": "D-", "spectral norm": "s-", "spectral radius": "x:"}
-    for name, values in norms.items():
-        width = {"spectral norm": 4.0, "spectral radius": 1.5}.get(name, 2.0)  # the last two nearly coincide
-        label = f"{name}: crosses 1 at τ = {thresholds[name]:.2g}"
-        axis.loglog(taus, values, styles[name], markersize=4, linewidth=width, label=label)
-    label = f"typical change: at τ = {thresholds['typical change']:.2g}"
-    axis.loglog(taus, typical, "s--", markersize=3, label=label)
-    label = f"tanh(δ/4τ): at τ = {thresholds['oscillation, tanh']:.2g}"
-    axis.loglog(taus, by_oscillation, "^:", markersize=3, label=label)
-    reference_line(axis, 1.0, "contraction needs less", left=True)
-    axis.set(xlabel="temperature τ", ylabel="size of the measured influence matrix")
-    axis.set_title(f"Sufficient conditions, n = {n}")
-    axis.legend(fontsize=7, loc="lower left")
+    """Each size of the influence matrix times τ, which is flat where the size falls as 1/τ."""
+    drawn = {r"$\sum_i \tanh(\delta_{ij}/4\tau)$": by_oscillation, "row sum": norms["row sum"], r"column sum $\alpha$": norms.alpha,
+             r"$\|C\|_2$": norms["spectral norm"], r"$\rho(C)$": norms["spectral radius"]}  # fmt: skip
+    for (name, values), marker, dash, color in zip(
+        drawn.items(), "^Dos+", ["-", "--", "-", "-.", ":"], COLORS, strict=False
+    ):
+        axis.loglog(taus, taus * np.asarray(values), marker=marker, linestyle=dash, color=color, label=name)
+    axis.loglog(taus, taus, color="0.4", linewidth=1)
+    axis.annotate("size one", (taus[1], taus[1]), xytext=(3, -9), textcoords="offset points", fontsize=7, color="0.4")
+    axis.set(xlabel="temperature τ", ylabel="τ × size, at least", title=f"Conditions, n = {n}")
+    value_ticks(axis, taus)
+    plain_ticks(axis.yaxis)
+    axis.legend(loc="lower right")
 
 
 # %%
 def draw_excess(axis):
-    """Total variation of the pairs tried against the argument of their bound."""
-    points = measured.points.sample(min(4_000, len(measured.points)), random_state=0)
+    """Total variation of the changes tried against the argument of their bound."""
+    points = measured.points(2_000)
     argument = points.delta / (4 * points.temperature)
-    axis.scatter(argument, points.tv, s=4, alpha=0.3, linewidth=0)
-    ends = np.geomspace(max(1e-4, argument.min()), argument.max(), 200)
-    axis.plot(ends, np.tanh(ends), color="black", label="bound tanh(δ/4τ)")
-    axis.set(xscale="log", yscale="log", ylim=(1e-6, 2), xlabel="δ/4τ of the changed pair", ylabel="total variation")
-    axis.set_title("Measured influence under its bound")
-    axis.legend(loc="lower right")
+    axis.scatter(argument, points.tv, s=3, alpha=0.3, linewidth=0, label="changes tried")
+    ends = np.geomspace(max(1e-3, argument.min()), argument.max(), 200)
+    axis.plot(ends, np.tanh(ends), color="black", label=r"bound $\tanh(\delta/4\tau)$")
+    axis.set(
+        xscale="log",
+        yscale="log",
+        ylim=(1e-5, 2),
+        xlabel=r"$\delta/4\tau$",
+        ylabel="total variation",
+        title="The bound through the scores",
+    )
+    axis.legend(loc="upper left", markerscale=2)
 
 
-thresholds_figure, thresholds_axes = plt.subplots(1, 2, figsize=(10, 3.9))
+thresholds_figure, thresholds_axes = plotting.panels(2, height=2.8)
 draw_conditions(thresholds_axes[0])
 draw_excess(thresholds_axes[1])
 run.save_figure(thresholds_figure, "bounds-thresholds")
 
 # %% [markdown]
-# All conditions fall as 1/τ at high temperature. The four norms of the matrix lie close together, and the bound through the oscillation asks for a
-# far higher temperature. The curves do not give the temperature above which a theorem applies, because an unseen sentence can raise every one
-# of them.
+# Left: each condition times τ; the condition holds where its curve lies below the grey line. The four norms lie within a factor of two and cross at
+# similar temperatures; the condition through the oscillation crosses far later. Right: a sample of the changes tried at all temperatures.
+# The figure does not give the temperature above which a theorem applies, because an unseen sentence can raise every curve.
 
 # %%
 # NBVAL_CHECK_OUTPUT
-comparisons = measured.n_pairs * n * (n - 1) * len(taus)
-run.claim("bounds/tanh-bound", Estimate(measured.excess, None, comparisons, "comparisons", "exact"))
+comparisons = measured.tv.size - measured.tv[..., 0].size
+run.claim("bounds/tanh-bound", Estimate(measured.excess, None, comparisons, "comparisons", "lower bound"))
 lowest = Estimate(thresholds["alpha"], None, len(contexts), "contexts", "lower bound")
-run.claim("bounds/contraction-threshold", lowest, note="the largest influence over the contexts tried")
-looser = bootstrap_estimate(alone.oscillation / alone.worst, unit="contexts")
+run.claim("bounds/contraction-threshold", lowest, note=tried_pairs)
+oscillations = np.array([influence.sufficient_temperature(delta) for delta in measured.oscillation_by_context])
+looser = bootstrap_estimate(oscillations / contraction.crossings(taus, measured.by_context), unit="contexts")
 run.claim("bounds/oscillation-is-looser", looser, note="at least 1 by the tanh bound")
-gap = bootstrap_estimate(alone.worst / alone.typical, unit="contexts")
-run.claim("bounds/worst-against-typical", gap, note="at least 1 by definition")
 pd.DataFrame({"temperature at which it crosses 1, at least": thresholds}).round(2)
 
 # %% [markdown]
@@ -188,87 +181,184 @@ pd.DataFrame({"temperature at which it crosses 1, at least": thresholds}).round(
 # theorem's bound is at least the number in the last column; it is infinite where the measured α is one or more.
 
 # %%
+bounds_in_steps = [influence.contraction_bound(a, n) for a in norms.alpha]
 pd.DataFrame(
-    {
-        "τ": taus,
-        "α ≥": norms.alpha.to_numpy(),
-        "contraction bound is at least (steps)": [influence.contraction_bound(a, n) for a in norms.alpha],
-    }
+    {"τ": taus, "α ≥": norms.alpha.to_numpy(), "contraction bound is at least (steps)": bounds_in_steps}
 ).round(3)
 
 # %% [markdown]
-# ## Typical and worst contexts
-# The paper conjectures that typical contexts explain why its threshold is so far above the temperature at which chains mix. If so, the contexts
-# that a chain visits should have smaller column sums than coherent passages have, and cross one at lower temperatures.
+# ## What more effort finds
+# The measured thresholds are lower bounds that grow with the contexts and the replacements tried. How much they still grow says how far they may
+# be from the suprema.
 #
-# The same measurement runs on each passage and on the state that a chain at τ = 1 makes of the passage, with as many replacements.
+# α lets every site i choose its own worst pair of sentences. A search climbs for each (i, j): it changes one token at a time, of both sentences or
+# at j, and keeps what raises the total variation at i. It evaluates as many pairs for each (i, j) as the protocol does. The columns searched are
+# those on which the protocol found most, which favours the protocol. How often the climb finds more is a number without a verdict: the site pairs of
+# a column share their contexts, and the columns are too few.
 
 # %%
-walked = run.cached(
-    run_chains, model, contexts, n_steps=run["context_steps"], seed=run.seed, progress="contexts of a chain"
-).final
-tried = run.cached(influence.replacement_tokens, model, walked, run["replacements"], seed=run.seed + 1)
-along = run.cached(
-    influence.measure_influence, model, walked, tried, run["temperatures"], progress="influence along a chain"
-)
-alphas = {"passages": measured.by_context.sum(2).max(2), "states of a chain": along.by_context.sum(2).max(2)}  # (C, K)
-crossings = {name: np.array([influence.threshold(taus, row) for row in rows]) for name, rows in alphas.items()}
-
-# %% [markdown]
-# How far is a random search from the supremum? One search draws random pairs of states that differ at one site. The other one climbs from the
-# best random pairs: it changes one token at a time, of both states or at the site itself. Both evaluate as many pairs. A search maximises the
-# column sum of one pair of states; α lets every site choose its own worst pair, and so can be larger.
-
-# %%
-at_one = list(taus).index(1.0)
-column_sums = measured.maximum[at_one].sum(0)
-column, candidates = int(column_sums.argmax()), 8
-searches = {}
-for search, climb in (("random pairs", False), ("climbing", True)):
-    searches[search], _, _ = run.cached(
-        influence.search_influence, model, contexts, column, 1.0, rounds=run["search_rounds"], candidates=candidates,
-        climb=climb, seed=run.seed, progress=search,
-    )  # fmt: skip
-
-
-# %%
-def draw_contexts(axis):
-    """Largest column sum of every context against temperature, with the median of each kind."""
-    for (name, values), color in zip(alphas.items(), COLORS, strict=False):
-        axis.loglog(taus, values.T, color=color, linewidth=0.8, alpha=0.7)
-        label = f"{name}: median of {len(values)}"
-        axis.loglog(taus, np.median(values, axis=0), "o-", color=color, markersize=3, label=label)
-    axis.loglog(taus, measured.maximum.sum(1).max(1), "k--", linewidth=1, label="maximum over passages: α ≥")
-    reference_line(axis, 1.0, "contraction needs less", left=True)
-    axis.set(xlabel="temperature τ", ylabel="largest column sum of one context", title=f"Contexts one by one, n = {n}")
-    axis.legend(fontsize=8, loc="lower left")
-
-
-def draw_searches(axis):
-    """Largest column sum found against pairs evaluated."""
-    for (name, best), color in zip(searches.items(), COLORS, strict=False):
-        axis.plot(candidates * np.arange(1, len(best) + 1), best, color=color, label=f"{name}: {best[-1]:.2f}")
-    reference_line(axis, column_sums[column], "a worst pair for each site of its own", left=True)
-    axis.set(xlabel="pairs of states evaluated", ylabel=f"largest column sum found (at most {n - 1})")
-    axis.set_title(f"Search for the worst pair, site {column + 1}, τ = 1")
-    axis.legend()
-
-
-# %%
-contexts_figure, contexts_axes = plt.subplots(1, 2, figsize=(10, 3.9))
-draw_contexts(contexts_axes[0])
-draw_searches(contexts_axes[1])
-run.save_figure(contexts_figure, "bounds-contexts")
-
-# %% [markdown]
-# The states of a chain have column sums like those of passages, and a climb finds worse pairs than random draws do. The dashed line on the right
-# lies above both searches: a single pair of states does not reach the supremum in α, so no search here says how large α is.
+growth_table = contraction.growth_with_effort(measured, run["efforts"], seed=run.seed)
+at_search = list(taus).index(run["search_temperature"])
+columns = measured.maximum[at_search].sum(0).argsort()[::-1][: run["search_columns"]]
+searches = [
+    run.cached(
+        search.search_column, model, contexts, int(j), run["search_temperature"], rounds=run["search_rounds"],
+        candidates=run["search_candidates"], seed=run.seed, progress=f"search, column {j + 1}",
+    )
+    for j in columns
+]  # fmt: skip
+searched_sums = np.max([found.column_sums(model, taus) for found in searches], axis=0)
+searched = influence.threshold(taus, searched_sums)
+climbed = np.concatenate([found.best[:, -1] for found in searches])
+protocol = np.concatenate([measured.maximum[at_search][found.others, found.site] for found in searches])
 
 # %%
 # NBVAL_CHECK_OUTPUT
-climbed = Estimate(searches["climbing"][-1], None, 1, "searches", "lower bound")
-note = f"the best of as many random pairs; a worst pair for each site of its own gives {column_sums[column]:.2f}"
-run.claim("bounds/search-raises-alpha", climbed, than=searches["random pairs"][-1], note=note)
+pairs = run["search_rounds"] * run["search_candidates"]
+note = (
+    f"{(climbed > protocol).sum()} of {len(climbed)} site pairs; τ = {run['search_temperature']:g}, {pairs} pairs each; over the protocol's: "
+    f"{np.median(climbed / protocol):.2g} in the median"
+)
+larger = (climbed > protocol).reshape(len(searches), -1).mean(1)  # of the site pairs of each column
+run.claim("bounds/climb-finds-more", bootstrap_estimate(larger, unit="columns"), note=note)
+best = max(found.best[:, -1].sum() for found in searches)
+note = (
+    f"the protocol has {measured.maximum[at_search].sum(0).max():.3g} at τ = {run['search_temperature']:g}; threshold at least "
+    f"{searched:.3g} by the climb, {thresholds['alpha']:.3g} by the protocol"
+)
+run.claim("bounds/searched-alpha", Estimate(best, None, len(searches), "columns", "lower bound"), note=note)
+most, half = growth_table.replacements.max(), growth_table.replacements.min()
+whole = growth_table[growth_table.replacements == most].set_index("contexts")
+for name in ("alpha", "oscillation"):
+    last, fewer = whole[name].iloc[-1], growth_table[growth_table.replacements == half][name].iloc[-1]
+    note = f"with {half} of {most} replacements {fewer / last:.3g} of it; {whole[name].iloc[0] / last:.3g} with one context"
+    grown = Estimate(last / whole[name].iloc[-2], None, len(contexts), "contexts")
+    run.claim(
+        f"bounds/threshold-grows/{name}", grown, note=f"{whole.index[-1]} contexts against {whole.index[-2]}; {note}"
+    )
+
+# %% [markdown]
+# ## Why the threshold is loose: the waterfall
+# The theorem asks for the worst case three times: the worst sentence, the worst site and the worst replacement. The paper conjectures that typical
+# contexts explain why its threshold lies so far above the temperature at which chains mix. The waterfall takes one worst case away at a time:
+# 1. from the scores' oscillation to total variation, and from the column sum to the norms of the matrix;
+# 2. from all contexts together to one passage (its own worst site and replacement), and from a passage to a state that a chain visits;
+# 3. from the worst change of a state to a drawn one: a uniform site gets a token that its conditional draws. One coupled step contracts such a pair
+#    on average where $\sum_i \mathrm{TV} < 1$, which is exact for each pair;
+# 4. to $\tau_c$, at which half of the coupled pairs of section 6.1 meet within κ n log n steps.
+#
+# **Claimed:** what is left after all worst cases are taken away is small: the drawn change contracts from within a factor of two of $\tau_c$ on.
+# *Contradicted by* an interval of the ratio outside 1/2 to 2. And: states of a chain contract at lower temperatures than passages do (as many
+# replacements each). *Contradicted by* an interval of the ratio above one. The first claim says nothing of how much typical contexts explain: the
+# second one, and the size of each step, do.
+
+# %%
+warm = np.array(run["warm_temperatures"])
+
+
+def drawn_changes(length):
+    """Influence of drawn changes float[chains, temperatures], and the chains' states int[temperatures, chains, n]."""
+    starts = model.states(passages.sample(run["warm_chains"], random_state=run.seed + 1), n=length)
+    repeated, temperature = np.tile(starts, (len(warm), 1)), np.repeat(warm, len(starts))
+    final = run.cached(
+        run_chains, model, repeated, n_steps=run["warm_sweeps"] * length, temperature=temperature, seed=run.seed,
+        progress=f"chains, n = {length}",
+    ).final  # fmt: skip
+    values = run.cached(contraction.drawn_influence, model, final, temperature, seed=run.seed, progress="drawn changes")
+    return values.reshape(len(warm), -1).T, final.reshape(len(warm), len(starts), length)
+
+
+def coalesced(length):
+    """The transition of coalescence, as section 6.1 measures it."""
+    pool = run.passages(model, n=run["coupling_reads"]).text
+    pairs = run.cached(
+        crossover.couple_passages, model, model.states(pool, n=length), run["coupling_temperatures"],
+        n_pairs=run["coupling_pairs"], n_steps=crossover.budget(length, run["coupling_multiple"]), seed=run.seed,
+        progress=f"pairs, n = {length}",
+    )  # fmt: skip
+    times = crossover.pair_times({length: pairs})
+    fit = transition.fit_transitions(
+        times, run["coupling_multiple"], n_resamples=run["coupling_resamples"], seed=run.seed
+    )
+    return Estimate(fit[length].center, fit[length].interval, run["coupling_pairs"], "pairs")
+
+
+# %%
+steps, drawn_values, chain_influence, centers = {}, {}, {}, {}
+at_context = list(warm).index(run["context_temperature"])
+for length in run["waterfall_lengths"]:
+    of_passages = measured if length == n else influence_of(contexts_of(length), run["replacements"], f"n = {length}")
+    drawn_values[length], visited = drawn_changes(length)
+    chain_influence[length] = influence_of(
+        visited[at_context, : run["contexts"]], run["chain_replacements"], f"states of chains, n = {length}"
+    )
+    drawn_crossing = contraction.crossing_estimate(warm, drawn_values[length])
+    centers[length] = drawn_crossing, coalesced(length)
+    found = searched if length == n else None
+    steps[length] = contraction.waterfall(of_passages, chain_influence[length], *centers[length], found).assign(
+        n=length
+    )
+waterfall = pd.concat(steps.values(), ignore_index=True)
+run.save_table(waterfall, "waterfall")
+
+
+# %%
+def draw_waterfall(axis):
+    """Temperature of every step, from the theorem's condition down to the transition."""
+    order = list(steps[n].step)
+    for k, (length, table) in enumerate(steps.items()):
+        y = -np.array([order.index(step) for step in table.step]) - 0.12 * (k - (len(steps) - 1) / 2)
+        lower, color = (table.kind == "lower bound").to_numpy(), COLORS[k]
+        axis.plot(table.temperature, y, color=color, linewidth=0.8, alpha=0.6)
+        bars = np.array([table.temperature - table.low, table.high - table.temperature])
+        axis.errorbar(table.temperature, y, xerr=bars, fmt="none", color=color, capsize=2)
+        axis.plot(table.temperature[lower], y[lower], ">", color=color, label=f"n = {length}: lower bound")
+        axis.plot(table.temperature[~lower], y[~lower], "o", color=color, label=f"n = {length}: estimate")
+        shown = table.assign(y=y) if len(steps) == 1 else table.iloc[:0].assign(y=[])  # more would lie over each other
+        for t, high, row, ratio in shown[["temperature", "high", "y", "over_next"]].itertuples(index=False):
+            text = f"{t:.3g}" + (f"  (× {ratio:.2f})" if np.isfinite(ratio) else "")
+            axis.annotate(
+                text, (np.fmax(t, high), row), xytext=(6, 0), textcoords="offset points", va="top", fontsize=7
+            )
+    axis.set_yticks(-np.arange(len(order)), order)
+    axis.set(
+        xscale="log",
+        xlabel="temperature τ at which it crosses one (× ratio to the next)",
+        xlim=(1, 2.5 * waterfall.temperature.max()),
+    )
+    plain_ticks(axis.xaxis)
+    axis.legend(loc="lower right")
+
+
+waterfall_figure, waterfall_axis = plt.subplots(figsize=(plotting.PAGE, 3.2))
+draw_waterfall(waterfall_axis)
+run.save_figure(waterfall_figure, "bounds-waterfall")
+
+# %% [markdown]
+# From top to bottom ever less of the worst case is asked for. Triangles are maxima over what was tried, lower bounds of what the theorem asks for;
+# dots are estimates; bars are 95% intervals (medians: over contexts; drawn changes: over chains; $\tau_c$: over pairs). The largest losses stand
+# where the ratio to the next row is largest. Two ratios are of effort and no loss: the searched α and that of all contexts are lower bounds of one
+# number, and so are the rows of one passage with more and with fewer replacements. $\tau_c$ depends on the budget κ n log n, and the drawn changes on
+# chains of a few sweeps and on a coarse grid of temperatures: the last rows are no bounds. How the steps change with n takes more lengths than the
+# default profile has; the paper profile has five.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+drawn_crossing, center = centers[n]
+top = Estimate(thresholds["oscillation"], None, len(contexts), "contexts", "lower bound")
+interval = tuple(top.value / end for end in reversed(center.interval)) if np.isfinite(center.interval).all() else None
+over = Estimate(top.value / center.value, interval, center.n, "pairs", "lower bound")
+run.claim(
+    "bounds/threshold-over-boundary",
+    over,
+    note=f"n = {n}; {top.value:.3g} over {center.value:.3g}; interval that of τ_c alone",
+)
+run.claim(
+    "bounds/drawn-change-over-boundary", contraction.ratio_of_independent(drawn_crossing, center), note=f"n = {n}"
+)
+few = measured.first(len(contexts), run["chain_replacements"])
+passage_crossings = contraction.crossings(taus, few.by_context)
+chain_crossings = contraction.crossings(taus, chain_influence[n].by_context)
 
 
 def median_ratio(passage, chain):
@@ -276,19 +366,108 @@ def median_ratio(passage, chain):
     return np.median(chain) / np.median(passage)
 
 
-both = [crossings["passages"], crossings["states of a chain"]]
-note = f"medians τ = {np.median(both[1]):.2g} and {np.median(both[0]):.2g}, from the same few replacements"
-earlier = bootstrap_estimate(*both, statistic=median_ratio, n_resamples=500, unit="contexts")
+note = f"chains of {run['warm_sweeps']} sweeps at τ = {run['context_temperature']:g}; {run['chain_replacements']} replacements each"
+earlier = bootstrap_estimate(
+    passage_crossings, chain_crossings, statistic=median_ratio, n_resamples=500, unit="contexts"
+)
 run.claim("bounds/chain-contexts-contract-earlier", earlier, note=note)
+
+
+def over_drawn(crossing, *values):
+    """Median crossing of the worst change in a state over the crossing of drawn changes."""
+    return np.median(crossing) / influence.threshold(warm, [np.mean(column) for column in values])
+
+
+both = chain_crossings, *drawn_values[n][: len(chain_crossings)].T  # of the same chains
+worst = bootstrap_estimate(*both, statistic=over_drawn, n_resamples=500, unit="contexts")
+run.claim("bounds/worst-against-drawn-change", worst, note=f"n = {n}")
+
+# %% [markdown]
+# ## Contexts, effort, changes
+# The measurements behind the waterfall: the column sums of contexts one by one, the growth with effort, the climbs, and the influence of
+# drawn changes.
+
+
+# %%
+def draw_contexts(axis):
+    """Largest column sum of every context against temperature, with the median of each kind."""
+    kinds = {"passages": few.by_context, "chain states": chain_influence[n].by_context}
+    for (name, values), color, dash in zip(kinds.items(), COLORS, ["-", "--"], strict=False):
+        rows = taus * values.sum(2).max(2)  # (C, K)
+        axis.loglog(taus, rows.T, color=color, linewidth=0.4, alpha=0.5)
+        axis.loglog(
+            taus, np.median(rows, axis=0), "o", linestyle=dash, color=color, label=f"{name}: median of {len(rows)}"
+        )
+    axis.loglog(taus, taus, color="0.4", linewidth=1)
+    axis.set(xlabel="temperature τ", ylabel=r"τ × largest column sum", title=f"Contexts one by one, n = {n}")
+    value_ticks(axis, taus)
+    plain_ticks(axis.yaxis)
+    axis.legend(loc="lower right")
+
+
+def draw_growth(axis):
+    """Thresholds against the number of contexts tried."""
+    for k, (name, label) in enumerate({"oscillation": "¼ max Σ δ", "alpha": "α = 1"}.items()):
+        for (count, rows), dash in zip(growth_table.groupby("replacements"), ["--", "-"], strict=False):
+            axis.plot(rows.contexts, rows[name], "o", linestyle=dash, color=COLORS[k], label=f"{label}, {count} repl.")
+            axis.fill_between(rows.contexts, rows[f"{name}_low"], rows[f"{name}_high"], color=COLORS[k], alpha=0.12)
+    axis.set(yscale="log", xlabel="contexts tried", ylabel="threshold τ, at least", title="Growth with effort")
+    value_ticks(axis, run["efforts"])
+    plain_ticks(axis.yaxis)
+    axis.legend(loc="center", bbox_to_anchor=(0.5, 0.48), ncols=2)
+
+
+# %%
+def draw_searches(axis):
+    """Sum over i of the largest total variation found, against pairs evaluated for each (i, j)."""
+    evaluated = run["search_candidates"] * np.arange(1, run["search_rounds"] + 1)
+    for found, color, dash in zip(searches, COLORS, ["-", "--", "-."], strict=False):
+        reached = measured.maximum[at_search].sum(0)[found.site]
+        axis.plot(evaluated, found.best.sum(0), color=color, linestyle=dash, label=f"climb, site {found.site + 1}")
+        axis.plot([measured.n_pairs], [reached], "D", color=color, markerfacecolor="none")
+    axis.plot([], [], "D", color="black", markerfacecolor="none", label="protocol")
+    axis.set(xlabel="pairs evaluated for each $(i, j)$", ylabel=r"$\sum_i$ TV, at least", ylim=(0, None))
+    axis.set_title(f"Search for α, τ = {run['search_temperature']:g}")
+    axis.legend(loc="lower right")
+
+
+def draw_changes(axis):
+    """Influence of drawn changes against temperature: every chain, the mean, its crossing of one."""
+    values = drawn_values[n]
+    axis.plot(warm, values.T, color=COLORS[0], linewidth=0.4, alpha=0.4)
+    means = pd.DataFrame([(e.value, *e.interval) for e in (bootstrap_estimate(v, unit="chains") for v in values.T)],
+                         columns=["mean", "low", "high"])  # fmt: skip
+    plotting.interval_bars(axis, warm, means, color="black", label=f"mean of {len(values)} chains, 95%")
+    reference_line(axis, 1.0, "a step contracts below")
+    axis.set(
+        xscale="log",
+        yscale="log",
+        xlabel="temperature τ",
+        ylabel=r"$\sum_i$ TV of a drawn change",
+        title=f"Drawn changes, n = {n}",
+    )
+    value_ticks(axis, warm)
+    plain_ticks(axis.yaxis)
+    axis.legend(loc="upper right")
+
+
+# %%
+contexts_figure, contexts_axes = plotting.panels(4, height=2.6)
+for contexts_axis, draw in zip(contexts_axes, (draw_contexts, draw_growth, draw_searches, draw_changes), strict=True):
+    draw(contexts_axis)
+run.save_figure(contexts_figure, "bounds-contexts")
+
+# %% [markdown]
+# Top left: the column sums of single contexts times τ; the grey line is size one. Top right: means over random orders of the contexts, bands from
+# the tenth to the ninetieth percentile. Bottom left: diamonds are what the protocol found with the marked number of pairs. Bottom right: thin lines
+# are chains. No curve that still rises with effort has reached its supremum, so no number here is α itself.
 
 # %% [markdown]
 # ## Exact laboratory
 # A small chain can be solved: its contraction coefficient, mixing time and stationary law need no sampling. Three systems are solved: the
 # language model restricted to a few sites of a template and a few words, a ring of Ising spins, which is reversible, and a random table, which is
-# not.
-#
-# Both theorems must hold in every case, and the exact mixing time shows how loose they are. The upper bound exists only where α < 1. The lower
-# bound takes as its basin the state that is left least often and has at most half the mass.
+# not. The theorem on slow mixing asks for a set of states with a positive margin; all smallest ones are found, and the best bound of those with at
+# most half of the mass is drawn.
 
 # %%
 template = model.tokens(run["lab_template"])
@@ -297,15 +476,13 @@ small = models.RestrictedModel(model, template, run["lab_sites"], lab_tokens)
 ring = np.roll(np.eye(8), 1, axis=1)
 spins = models.IsingModel(ring + ring.T)
 noise = 1.5 * np.random.default_rng(run.seed).normal(size=(4, 4, 4, 4, 4))
-small_name = f"{model.name}, {len(run['lab_sites'])} sites, {len(lab_tokens)} words"
-laboratory = {  # name: all scores, number of sites
-    small_name: (run.cached(exact.tabulate, small, small.n_sites), small.n_sites),
-    "Ising ring, 8 spins, J = 1": (exact.tabulate(spins, 8), 8),
-    "random table, 4 sites, 4 tokens": (models.TabularModel(noise), 4),
-}
+systems = {  # name: all scores, number of sites
+    f"{model.name}, {len(lab_tokens)} words, {len(run['lab_sites'])} sites": (run.cached(exact.tabulate, small, small.n_sites), small.n_sites),
+    "Ising ring, 8 spins": (exact.tabulate(spins, 8), 8),
+    "random table, 4 tokens, 4 sites": (models.TabularModel(noise), 4),
+}  # fmt: skip
 solved = [
-    run.cached(exact.solve_system, system, sites, run["lab_temperatures"]).assign(system=name)
-    for name, (system, sites) in laboratory.items()
+    run.cached(exact.solve_system, *s, run["lab_temperatures"]).assign(system=name) for name, s in systems.items()
 ]
 lab = pd.concat(solved, ignore_index=True)
 titles = {"temperature": "τ", "alpha": "α", "mixing_time": "t_mix", "upper": "upper bound", "lower": "lower bound"}
@@ -316,114 +493,155 @@ run.save_table(shown_lab[["system", *shown_lab.columns.drop("system")]], "labora
 # %%
 def draw_system(axis, table):
     """Exact mixing time of one system between its bounds."""
-    axis.loglog(table.temperature, table.mixing_time, "o-", color="black", markersize=4, label="exact $t_{mix}(1/4)$")
     drawn = {
-        "contraction bound (α < 1)": (table.upper.replace(np.inf, np.nan), "v--", COLORS[0]),
-        "margin bound": (table.lower.where(table.lower >= 1), "^--", COLORS[1]),  # below one step it says nothing
+        r"exact $t_\mathrm{mix}(1/4)$": (table.mixing_time, "o-", "black"),
+        "contraction bound": (table.upper.replace(np.inf, np.nan), "v--", COLORS[0]),
+        "margin bound": (table.lower.where(table.lower >= 1), "^:", COLORS[1]),  # below one step it says nothing
     }
     for label, (values, style, color) in drawn.items():
         if values.notna().any():
-            axis.loglog(table.temperature, values, style, markersize=4, color=color, label=label)
-    axis.set(xlabel="temperature τ", ylabel="steps")
-    axis.set_title(table.system.iloc[0], fontsize=10)
-    value_ticks(axis, table.temperature)
-    axis.legend(fontsize=8)
+            axis.loglog(table.temperature, values, style, color=color, label=label)
+    axis.set(xlabel="temperature τ", ylabel="steps", title=table.system.iloc[0])
+    plain_ticks(axis.xaxis)
+    plain_ticks(axis.yaxis)
+    if (table.lower >= 1).any():  # the panel that has all three
+        axis.legend(loc="upper right")
 
 
-lab_figure, lab_axes = plt.subplots(1, len(laboratory), figsize=(4.5 * len(laboratory), 3.9))
+lab_figure, lab_axes = plotting.panels(len(systems), columns=3, height=2.5)
 for lab_axis, (_, lab_rows) in zip(lab_axes, lab.groupby("system", sort=False), strict=True):
     draw_system(lab_axis, lab_rows)
-plain_ticks(lab_axes[0].yaxis)
 run.save_figure(lab_figure, "bounds-laboratory")
 
 # %% [markdown]
 # The exact mixing time lies between the bounds wherever a bound exists, and the contraction bound is loosest just above the temperature at which
-# α crosses one. A panel without a margin bound does not test the theorem on slow mixing: the state taken as basin has no margin, or one whose
-# bound is under one step.
+# α crosses one (marks and colours are those of the ring's panel). A panel without a margin bound has no set with a margin and at most half of the mass whose bound is a step or more.
 
 # %%
 # NBVAL_CHECK_OUTPUT
-fast, slow = lab[np.isfinite(lab.upper)], lab[lab.lower >= 1]
-upper_ratio, lower_ratio = fast.mixing_time / fast.upper, slow.lower / slow.mixing_time
+fast = lab[np.isfinite(lab.upper)]
+upper_ratio = fast.mixing_time / fast.upper
 note = f"smallest ratio {upper_ratio.min():.2g}: so loose at worst"
 run.claim("bounds/contraction-theorem-holds", Estimate(upper_ratio.max(), None, len(fast), "cases", "exact"), note=note)
-note = f"in {' and '.join(slow.system.unique()) or 'no system'}; elsewhere the bound is under one step or there is none"
-run.claim("bounds/margin-theorem-holds", Estimate(lower_ratio.max(), None, len(slow), "cases", "exact"), note=note)
 
 # %% [markdown]
-# ## Stationary law and pseudo-likelihood
-# For incompatible conditionals no formula gives the stationary law. The candidate in use is the pseudo-likelihood
-# $\prod_i \pi_i(x_i \mid x_{-i})$, normalised over the states. The paper leaves open how the two differ. Both are exact on the restricted model.
-#
-# Part of the difference has nothing to do with incompatibility: a product of conditionals is not the joint even where there is one. The ring of
-# spins has a joint and shows how large that part can be.
+# ## The margin theorem on a language model
+# Many passages, each with a few free sites and a few of its own words there, make as many small systems. At low temperature each has sets of states
+# with a margin. The theorem bounds three exact numbers: the probability of a step out of the set and the conductance from above, and, for sets of at
+# most half the mass, the mixing time from below. *Contradicted by* one case beyond its bound: the theorem has no exception, so the code would be wrong.
 
 # %%
-small_states = models.all_states(small.n_tokens, small.n_sites)
-law = exact.stationary_law(exact.transition_matrix(*laboratory[small_name]))
-pseudo = exact.pseudo_likelihood(*laboratory[small_name])
-laws = exact.compare_laws(law, pseudo)
-mine, joint = lab[lab.system == small_name], lab[lab.system.str.startswith("Ising")]
-
-
-# %%
-def draw_variations(axis):
-    """Total variations: of the two laws, of the laws of the ring, of the flow and its reversal."""
-    axis.loglog(mine.temperature, mine.TV, "o-", markersize=4, label="stationary law, pseudo-likelihood")
-    axis.loglog(mine.temperature, mine.circulation, "d-.", markersize=4, label="flow, reversed flow")
-    axis.loglog(joint.temperature, joint.TV, color="0.5", linewidth=1, label="both laws of the ring, a joint")
-    axis.set(xlabel="temperature τ", ylabel="total variation", title="Restricted model")
-
-
-def draw_divergences(axis):
-    """Kullback–Leibler divergences of the two laws."""
-    axis.loglog(mine.temperature, mine["KL(p‖q)"], "s--", markersize=4, label="KL(p‖q)")
-    axis.loglog(mine.temperature, mine["KL(q‖p)"], "^:", markersize=4, label="KL(q‖p)")
-    axis.set(xlabel="temperature τ", ylabel="nats", title="p: stationary, q: pseudo-likelihood")
-
-
-def draw_laws(axis):
-    """Both laws, state by state."""
-    axis.loglog(law, pseudo, ".", markersize=3, alpha=0.5)
-    ends = [min(law.min(), pseudo.min()), 1]
-    axis.plot(ends, ends, color="black", linewidth=1, label="equal")
-    axis.set(xlabel="stationary probability", ylabel="normalised pseudo-likelihood")
-    axis.set_title(f"{len(law)} sentences, τ = 1, rank correlation {laws['rank correlation']:.3f}")
-
-
-# %%
-pseudo_figure, pseudo_axes = plt.subplots(1, 3, figsize=(14, 3.9))
-for pseudo_axis, draw in zip(pseudo_axes, (draw_variations, draw_divergences, draw_laws), strict=True):
-    draw(pseudo_axis)
-    pseudo_axis.legend(fontsize=8)
-for pseudo_axis in pseudo_axes[:2]:
-    value_ticks(pseudo_axis, mine.temperature)
-run.save_figure(pseudo_figure, "bounds-pseudo-likelihood")
-
-# %% [markdown]
-# The two laws rank sentences alike and differ in total variation at every temperature shown. The grey line differs as much for a compatible
-# system, so the distance does not measure what incompatibility costs.
+templates = model.states(passages.sample(run["lab_templates"], random_state=run.seed + 2), n=run["lab_length"])
+tables = run.cached(
+    laboratory.restricted_tables,
+    model,
+    templates,
+    run["lab_free"],
+    run["lab_tokens"],
+    seed=run.seed,
+    progress="templates",
+)
+cases = run.cached(laboratory.all_margin_cases, tables, run["margin_temperatures"])
 
 # %%
 # NBVAL_CHECK_OUTPUT
-at_joint = joint[joint.temperature == 1.0].TV.item()
-note = f"{at_joint:.2f} for the ring of spins, which has a joint; rank correlation {laws['rank correlation']:.3f}"
+from_sets = np.maximum(cases.escape, cases.conductance) / cases.bound
+from_templates = cases.template[cases.bound < 1].nunique()
+note = f"sets of 1 to {cases.states.max()} states; the bound is below one in {int((cases.bound < 1).sum())} cases of {from_templates} templates"
+run.claim("bounds/margin-bounds-escape", Estimate(from_sets.max(), None, len(cases), "cases", "exact"), note=note)
+slow = pd.concat([lab.assign(template=-1), cases])
+slow = slow[(slow.lower >= 1) & slow.mixing_time.notna()]
+of_model = slow[slow.template >= 0]
+note = f"{len(of_model)} cases in {of_model.template.nunique()} templates of the language model, the others in the three systems above"
+ratio = slow.lower / slow.mixing_time
 run.claim(
-    "bounds/stationary-is-not-pseudo-likelihood", Estimate(laws["TV"], None, len(law), "states", "exact"), note=note
+    "bounds/margin-theorem-holds",
+    Estimate(ratio.max() if len(slow) else np.nan, None, len(slow), "cases", "exact"),
+    note=note,
 )
 
 # %% [markdown]
-# The sentences that differ most, by their share of the total variation:
+# ## What incompatibility costs
+# For incompatible conditionals no formula gives the stationary law π. The candidate in use is the pseudo-likelihood
+# $\prod_i \pi_i(x_i \mid x_{-i})$, normalised over the states. Its distance from π does not say what incompatibility does: a product of conditionals
+# is not the joint even where there is one.
+#
+# The price of incompatibility is the mean divergence of the conditionals of π from the model's own conditionals, in nats per site. It is zero for a
+# joint, and rounded scores alone give some 1e-15. **Claimed:** the price is small, under 5% of the entropy of the conditionals (*contradicted by*
+# an interval above).
 
 # %%
-most = np.abs(law - pseudo).argsort()[::-1][:6]
-pd.DataFrame(
-    {
-        "sentence": model.texts(small.fill(small_states[most])),
-        "stationary": law[most],
-        "pseudo-likelihood": pseudo[most],
-    }
-).style.format(precision=4, escape="html").hide()
+prices = run.cached(laboratory.price_table, tables, run["price_temperatures"])
+run.save_table(prices, "price")
+at_one = prices[prices.temperature == 1.0].reset_index(drop=True)
+
+
+def ratio_of_means(price, entropy):
+    """Price of a site over its entropy."""
+    return np.mean(price) / np.mean(entropy)
+
+
+# %%
+def draw_prices(axis):
+    """Price of every template against temperature."""
+    for _, rows in prices.groupby("template"):
+        axis.plot(rows.temperature, rows.price, color=COLORS[0], linewidth=0.4, alpha=0.5)
+    grouped = prices.groupby("temperature")
+    axis.plot(grouped.price.mean(), "o-", color="black", label=f"mean of {len(tables)} templates")
+    axis.plot(grouped.entropy.mean(), "s--", color=COLORS[1], label="mean entropy")
+    axis.set(
+        xscale="log", yscale="log", xlabel="temperature τ", ylabel="nats per site", title="Price of incompatibility"
+    )
+    value_ticks(axis, run["price_temperatures"])
+    axis.set_ylim(bottom=prices.price[prices.price > 0].quantile(0.02))
+    axis.legend(loc="lower right")
+
+
+def draw_against_entropy(axis):
+    """Price against entropy at τ = 1, template by template."""
+    axis.loglog(at_one.entropy, at_one.price, "o", alpha=0.7)
+    ends = np.array([at_one.entropy.min(), at_one.entropy.max()])
+    axis.plot(ends, 0.05 * ends, color="0.4", linestyle="--", linewidth=1, label="5% of the entropy")
+    axis.set(xlabel="entropy (nats per site)", ylabel="price (nats per site)", title="Templates at τ = 1")
+    plain_ticks(axis.xaxis)
+    axis.legend(loc="upper left")
+
+
+def draw_variations(axis):
+    """Total variation of stationary law and pseudo-likelihood, beside that of a joint."""
+    joint = lab[lab.system.str.startswith("Ising") & lab.temperature.isin(run["price_temperatures"])]
+    spread = prices.groupby("temperature").TV.quantile([0.25, 0.5, 0.75]).unstack()
+    axis.fill_between(spread.index, spread[0.25], spread[0.75], alpha=0.2, linewidth=0)
+    axis.plot(spread[0.5], "o-", label="templates: median, quartiles")
+    axis.plot(joint.temperature, joint.TV, "s--", color="0.4", label="ring of spins, a joint")
+    axis.set(
+        xscale="log", xlabel="temperature τ", ylabel="total variation", title="π and pseudo-likelihood", ylim=(0, 1)
+    )
+    value_ticks(axis, run["price_temperatures"])
+    axis.legend(loc="upper right")
+
+
+# %%
+pseudo_figure, pseudo_axes = plotting.panels(3, columns=3, height=2.5)
+for pseudo_axis, draw in zip(pseudo_axes, (draw_prices, draw_against_entropy, draw_variations), strict=True):
+    draw(pseudo_axis)
+run.save_figure(pseudo_figure, "bounds-pseudo-likelihood")
+
+# %% [markdown]
+# Left and middle: the price of every template, beside the entropy of its conditionals; the lowest lines are cut. Right: the total variation between the stationary law and the
+# pseudo-likelihood is larger for the ring, which has a joint, than for most templates; it does not measure incompatibility. The systems are small
+# and their words few: the price of whole sentences is not known.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+price = bootstrap_estimate(at_one.price, unit="templates")
+note = f"τ = 1; templates {at_one.price.min():.2g} to {at_one.price.max():.2g}; joints with scores in float32: at most {at_one.floor.abs().max():.1g}"
+run.claim("bounds/incompatibility-price", price, note=note)
+share = bootstrap_estimate(at_one.price, at_one.entropy, statistic=ratio_of_means, unit="templates")
+run.claim("bounds/price-is-small", share, note="τ = 1, mean price over mean entropy of the conditionals")
+at_joint = lab[lab.system.str.startswith("Ising") & (lab.temperature == 1.0)].TV.item()
+note = f"τ = 1; {at_joint:.2f} for the ring of spins, which has a joint"
+run.claim("bounds/stationary-is-not-pseudo-likelihood", bootstrap_estimate(at_one.TV, unit="templates"), note=note)
 
 # %% [markdown]
 # ## A basin made by one token
@@ -432,7 +650,8 @@ pd.DataFrame(
 # infimum λ of this logarithm over a strip of m counts is positive, leaving the strip takes about $e^{\lambda m}$ steps.
 #
 # A scan of punctuation and of the most frequent tokens of the passages finds the candidates. The other sites hold the tokens of a passage. A
-# minimum over sampled states lies above λ: the scan can refute a basin, not certify one.
+# minimum over sampled states lies above λ: the scan can refute that the count rises from every state. It can neither certify a basin nor exclude
+# one whose states are others than those scanned.
 
 # %%
 drift_sites, drawn = run["drift_sites"], passages.sample(run["drift_states"], replace=True, random_state=run.seed)
@@ -473,8 +692,9 @@ scan_table.insert(0, "token", model.words(scan_table.index))
 run.save_table(scan_table, "drift-scan")
 
 # %% [markdown]
-# An entry "no lead" means that in some state sampled a step removes the token with higher probability than a step adds one, already at the lowest
-# temperature. The table does not cover the counts between those scanned; the strip below does.
+# An entry "no lead" means that in a scanned state a step removes the token with higher probability than a step adds one, already at the lowest
+# temperature. The token called the strongest below is the first of this table, of few scanned states. The table does not cover the counts between
+# those scanned; the strip below does.
 #
 # ## Table 2: drift at the boundary
 # The paper takes boundary states that hold '!' at exactly half of their sites, at random positions. The expected count rises from every one of its
@@ -526,7 +746,9 @@ for temperature, at_boundary in boundary[exclamation].groupby("temperature"):
 # visits, drawn by the time spent in it. The first stay of each chain is its time to leave.
 #
 # **Claims.** λ over the visited states is positive; one state with $p_+ < p_-$ refutes that. On average the count of the visited states rises, at
-# the count where the drift is weakest; a mean $p_+$ below the mean $p_-$ refutes that.
+# the count where the drift is weakest; a mean $p_+$ below the mean $p_-$ refutes that. Cooling lengthens the stay in the strip by more than it
+# lengthens the stay in the first state, whose exact time every cold state has; a smaller stay refutes that. The last rule was set after a first run,
+# in place of a factor of ten, which the first state alone exceeds.
 
 # %%
 floor, strip_temperatures = run["strip_floor"], run["strip_temperatures"]
@@ -606,6 +828,7 @@ def draw_strip(axis, temperature):
     )
     axis.axhline(0.0, color="0.4", linestyle="--", linewidth=1)
     axis.set_yscale("symlog", linthresh=2)
+    axis.margins(y=0.08)
     axis.set_xticks(range(floor + 1, drift_sites))
     axis.set(xlabel=f"sites of {drift_sites} that hold ‘{mark}’", ylabel="$\\log\\, p_+/p_-$ (linear within ±2)")
     axis.set_title(f"States in the strip, τ = {temperature:g}")
@@ -637,7 +860,8 @@ run.save_figure(drift_figure, "bounds-drift")
 
 # %% [markdown]
 # The figure compares, at each count, the drift from filler with the drift from states that chains visit inside the strip, and what either predicts
-# of the time to leave. The points are sampled states: the lowest visited point lies above λ, and none of them certifies a basin.
+# of the time to leave. The points are sampled states: the lowest visited point lies above λ, and none of them certifies a basin. That chains have
+# reached the quasi-stationary law is not shown.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -665,7 +889,9 @@ note = (
     f"{int(first.left)} chains left; the counts of visited states predict {first.visited_time:.3g}, of filler {first.birth_death:.3g}"
 )
 stay = Estimate(value, ends, int(first.chains), "chains", kind)
-run.claim("bounds/token-basin-escape", stay, than=10 * last.high, note=note)
+alone = first.first_move / last.first_move
+note += f"; the first state alone would be held {alone:.3g} times as long"
+run.claim("bounds/token-basin-escape", stay, than=alone * last.high, note=note)
 
 # %% [markdown]
 # ## Traps: what predicts how long they hold
@@ -674,10 +900,12 @@ run.claim("bounds/token-basin-escape", stay, than=10 * last.high, note=note)
 #
 # From the representative a set of states is grown. The outside state through which the chain leaves the set with highest probability joins, again
 # and again, until doubling the set raises the mean time h to leave it by less than a fifth, or the set reaches its cap. The time solves
-# $(I - Q)h = 1$, by an elimination without subtraction. At the cap h is a lower bound.
+# $(I - Q)h = 1$, by an elimination without subtraction. At the cap h is a lower bound of the time of a larger set. It is no bound on a trap's
+# duration: a chain may leave the representative for good and stay in the set.
 #
-# **Claims.** h gives the durations of traps, by either ending, within a factor of three. h ranks them better than one over the escape probability of the
-# representative. A factor outside of 1/3 to 3, or a difference of the rank correlations below zero, would contradict.
+# **Claims.** h gives the durations of traps, by either ending, within a factor of three in the median over traps. h ranks them better than one over the
+# escape probability of the representative. A factor outside of 1/3 to 3, or a difference of the rank correlations below zero, would contradict.
+# A median says nothing of single traps: how many of them h meets within the factor stands beside the claim.
 
 # %%
 sites, temperature = run["trap_sites"], run["trap_temperature"]
@@ -686,8 +914,12 @@ trace = run.cached(
     run_chains, model, start, n_steps=run["trap_steps"], temperature=temperature, seed=run.seed, progress="cold chains"
 )
 found = retention.find_traps(trace, per_chain=run["traps_per_chain"])
+trapped = len(found) > 0
+found = found if trapped else retention.held_longest(trace)  # a model without traps: no claim below is about them
 seeds = np.array(found.state.tolist())
-grown = run.cached(growth.grow_sets, model, seeds, temperature, cap=run["growth_cap"], progress="sets grown from traps")
+grown = run.cached(
+    trapping.grow_sets, model, seeds, temperature, cap=run["growth_cap"], progress="sets grown from traps"
+)
 facts = pd.DataFrame([run.cached(margins.describe_trap, model, state, temperature) for state in seeds])
 
 # %% [markdown]
@@ -733,8 +965,8 @@ longest.head(12)
 # %% [markdown]
 # Ranks are compared by Somers' D of duration and predictor, which censored durations enter where their order is known: 1 if every pair of traps is
 # ordered rightly, 0 without relation. At one temperature the paper's bound orders traps by their smallest gap. Intervals resample the cold chains
-# that found the traps. Four predictors and two endings are looked at; no correction is made for them, so that among six claims at 95% one
-# may be wrong by chance.
+# that found the traps. Four predictors and two endings make eight looks, of which six claims come; each interval is at 95% by itself, without a
+# correction.
 
 # %%
 PREDICTORS = {"$h$": "h", "1/escape": "single", "mean gap": "mean_gap", "smallest gap\n(bound)": "min_gap"}
@@ -801,7 +1033,7 @@ run.save_figure(escape_figure, "bounds-escape")
 # %% [markdown]
 # The figure shows how long traps hold fresh chains against the time of the grown set and against that of the representative alone, for both ways
 # to say when a trap ends, and how well each predictor ranks the durations. It does not show the durations of traps that outlast the budget:
-# triangles are lower limits.
+# triangles are lower limits. Single traps lie far off the line, most of all those whose set reached the cap.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -816,18 +1048,27 @@ def better(h, single, *lives):
     return retention.rank_concordance(h, *lives) - retention.rank_concordance(single, *lives)
 
 
+def claim_of_traps(name, estimate, note):
+    """A claim about traps; not measurable where no chain was trapped."""
+    run.claim(f"bounds/{name}", estimate if trapped else None, note=note if trapped else "no chain was trapped")
+
+
 for ending, (time, end) in endings.items():
     lives = rows[time], rows[end]
     factor = bootstrap_estimate(*lives, rows.h, statistic=retention.duration_factor, **by_chain)
     alone = retention.duration_factor(*lives, rows.single)
-    note = f"{context}; over 1/escape the factor is {alone:.3g}; {1 - rows[end].mean():.0%} censored"
-    run.claim(f"bounds/grown-set-gives-durations/{ending}", factor, note=note)
+    off = (seen[ending].observed / holding)[seen[ending].left > 0]
+    note = (
+        f"{context}; over 1/escape the factor is {alone:.3g}; {1 - rows[end].mean():.0%} censored; of {len(off)} traps whose end was seen "
+        f"{off.between(1 / 3, 3).sum()} have a mean within the factor"
+    )
+    claim_of_traps(f"grown-set-gives-durations/{ending}", factor, note)
     ahead = bootstrap_estimate(rows.h, rows.single, *lives, rows.trap, statistic=better, **by_chain)
     of_set, of_state, _, of_bound = (ranks[ending, name] for name in PREDICTORS)
     note = f"D {of_set.value:.3f} of h, {of_state.value:.3f} of 1/escape"
-    run.claim(f"bounds/grown-set-ranks-better/{ending}", ahead, note=note)
+    claim_of_traps(f"grown-set-ranks-better/{ending}", ahead, note)
     note = "at one temperature the bound orders by the smallest gap"
-    run.claim(f"bounds/worst-case-bound-ranks-traps/{ending}", of_bound, note=note)
+    claim_of_traps(f"worst-case-bound-ranks-traps/{ending}", of_bound, note)
 
 # %% [markdown]
 # What the paper's bound says of the size of stays, its order for single states, and the two checks of the simulator:
@@ -836,7 +1077,7 @@ for ending, (time, end) in endings.items():
 # NBVAL_CHECK_OUTPUT
 silent = (~(held["bound on the mean stay"] > 1)).groupby(found.chain).all()
 note = f"every token is the argmax, as the theorem asks, in {int((facts.min_gap > 0).sum())} of {len(found)} states"
-run.claim("bounds/worst-case-bound-is-loose", share_estimate(int(silent.sum()), len(silent), unit="chains"), note=note)
+claim_of_traps("worst-case-bound-is-loose", share_estimate(int(silent.sum()), len(silent), unit="chains"), note)
 stays = [
     run.cached(
         escape.time_escapes, model, state, state[None], temperature, repeats=run["stay_repeats"],
@@ -860,19 +1101,31 @@ run.claim("bounds/grown-set-escape", retention.exit_ratio(rows.in_set, rows.left
 # %% [markdown]
 # ## What was found
 # The statements below are about the embedded models of this package; the published models were not run.
-# - *Fast.* A temperature above which the measured α is below one exists (`contraction-threshold`). It is a lower bound of the theorem's threshold.
-#   The conjecture that a chain's contexts contract earlier than coherent passages is not supported: their crossings lie side by side.
-# - *Both theorems hold* where they were solved exactly. The theorem on slow mixing was put to the test only by the systems that its claim names.
+# - *Fast.* A temperature above which the measured α is below one exists (`contraction-threshold`). It is a lower bound of the theorem's threshold:
+#   the threshold still grows with the contexts tried (`threshold-grows`), and a climb raises it a little (`searched-alpha`), though the climb finds
+#   no more than the protocol for many pairs of sites (`climb-finds-more`).
+# - *Why the threshold is loose.* The waterfall divides the ratio (`threshold-over-boundary`) into steps. The largest loss is that from the scores'
+#   oscillation to total variation. One context instead of all, a drawn change instead of the worst, and coalescence instead of one step lose less each.
+#   The drawn change contracts from within a factor of two of $\tau_c$ on (`drawn-change-over-boundary`). The conjecture that typical contexts explain
+#   the looseness is not confirmed: whether states of a chain cross one below passages is undecided, and either way they cross close together
+#   (`chain-contexts-contract-earlier`).
+# - *Both theorems hold* where they were solved exactly. The theorem on slow mixing was put to the test by restricted language models too
+#   (`margin-theorem-holds`, `margin-bounds-escape`); in few of them does its bound on the mixing time say anything.
+# - *Incompatibility has a price* in the restricted models (`incompatibility-price`). The price varies by orders of magnitude between templates, and
+#   so its share of the entropy is known only roughly: that the share is small is undecided (`price-is-small`). The total variation of the stationary
+#   law and the pseudo-likelihood is no measure of it.
 # - *Slow without a strong state.* The drift of '!' at the boundary is not confirmed: the expected count of '!' falls (`drift/!`). The strongest
-#   token holds chains far longer when cold (`token-basin-escape`), but λ certifies nothing: some of the states that chains visit lose the token
-#   with higher probability than they gain it (`some-token-makes-a-basin`). On average the count rises (`visited-count-rises`). The average over
-#   visited states predicts the time to leave; filler predicts one that is shorter by more than an order of magnitude.
+#   token of the scan holds chains longer when cold than its first state explains (`token-basin-escape`), but λ certifies nothing: some of the states
+#   that chains visit lose the token with higher probability than they gain it (`some-token-makes-a-basin`). On average the count rises
+#   (`visited-count-rises`). The average over visited states predicts the time to leave within a factor of two; filler predicts one that is
+#   shorter by more than an order of magnitude.
 # - *Slow.* The escape probability of a single state gives the stay in that state by construction (`escape-predicts-stay`), and is far too short
-#   for the trap around it. The set grown from the state gives the duration (`grown-set-gives-durations`) where a trap ends by returns; by windows
-#   its factor is smaller. Whether the set also ranks traps better than the single state does (`grown-set-ranks-better`) takes more chains.
-# - *The paper's bound.* Its size says nothing (`worst-case-bound-is-loose`). Its order does: the statement that no rigorous bound correlates with
-#   durations does not carry over to single states (`worst-case-bound-ranks-stays`), and the correlation with the durations of traps
-#   (`worst-case-bound-ranks-traps`) is positive but weaker than that of h.
+#   for the trap around it. The set grown from the state gives the duration in the median where a trap ends by returns; by windows the factor is
+#   smaller and nearer to the edge (`grown-set-gives-durations`). Single traps lie farther off, and most sets reached their cap. Whether the set ranks
+#   traps better than the single state does (`grown-set-ranks-better`) is undecided and takes more chains.
+# - *The paper's bound.* Its size says nothing (`worst-case-bound-is-loose`). Its order does for single states: the statement that no rigorous bound
+#   correlates with durations does not carry over to them (`worst-case-bound-ranks-stays`). For traps the correlation is shown by one of the two
+#   endings and undecided by the other (`worst-case-bound-ranks-traps`). The bound was not tested against h.
 
 # %%
 run.finish()

@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 import zipfile
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -142,6 +143,8 @@ def test_what_is_no_plain_data_and_has_no_key_is_refused_with_what_to_do(keep, v
 
 
 def test_a_table_of_a_type_that_is_not_described_in_full_is_refused(keep):
+    with pytest.raises(TypeError, match="cannot depend on a masked array"):
+        keep(rank, np.ma.array([1, 2], mask=[0, 1]))
     with pytest.raises(TypeError, match=r"\['category'\]: convert"):
         keep(rank, pd.DataFrame({"a": pd.Categorical(["x", "y"])}))
 
@@ -149,6 +152,8 @@ def test_a_table_of_a_type_that_is_not_described_in_full_is_refused(keep):
 def test_a_function_that_has_no_source_of_its_own_is_refused(keep):
     with pytest.raises(TypeError, match="only a function of a module can be cached"):
         keep(lambda: 1)
+    with pytest.raises(TypeError, match="only a function of a module can be cached"):
+        keep(partial(rank, 1))
 
 
 @pytest.fixture

@@ -96,6 +96,9 @@ def test_uniforms_are_a_function_of_seed_chain_and_step():
         assert not (other[0] == whole[1]).any()
     generator = np.random.Generator(np.random.Philox(key=np.array([7, 2], np.uint64)))
     np.testing.assert_array_equal(whole[2], generator.random((600, 4)))
+    for wrong in ((0.5, [0], 0, 1), (0, [0.5], 0, 1), (0, [0], 0.5, 1), (-1, [0], 0, 1), (0, [-1], 0, 1)):
+        with pytest.raises((TypeError, ValueError), match=r"integer|seed and chains must lie"):
+            uniforms(*wrong)
 
 
 def test_uniforms_are_uniform_and_uncorrelated():
@@ -325,8 +328,8 @@ def test_visits_tell_the_same_story_as_states(trace):
 
 
 def test_steps_outside_the_run_are_refused(trace):
-    for steps in ([-1], [0, 701], [np.nan], [2.5], True):
-        with pytest.raises(ValueError, match=r"steps must be whole numbers in 0\.\.700"):
+    for steps in ([-1], [0, 701], [np.nan], [2.5], True, [[1, 2]]):
+        with pytest.raises(ValueError, match=r"steps must be whole numbers in 0\.\.700|steps must be a list"):
             trace.states(steps)
 
 

@@ -161,7 +161,9 @@ def test_a_nan_among_the_states_is_not_skipped():
     drift = pd.DataFrame([*rows, (2.0, 3, np.nan, 0.1, np.nan, np.nan)], columns=columns)
     first, second = summarize_drift(drift, [0, 1]).to_dict("records")
     assert (first["positive"], first["least"], first["lead"]) == (1.0, 0.1, np.log(2))
-    assert np.isnan([second[name] for name in ("positive", "least", "median", "lead", "low", "high")]).all()
+    assert np.isnan([second[name] for name in ("positive", "least", "median", "lead", "low", "high", "up")]).all()
     scan = drift.assign(token=7)
+    strip, model = scan.assign(down=scan.down.where(scan.up.notna())), TabularModel(np.zeros((3, 8, 8, 8)))
+    assert np.isnan(predict_count_escape(model, strip, 3, 7, 2, 2.0)["birth_death"])
     assert summarize_scan(scan[scan.temperature == 1.0]).lead.tolist() == [np.log(2)]
     assert summarize_scan(scan[scan.temperature == 2.0])[["lead", "allowed", "lost"]].isna().all(axis=None)

@@ -1,116 +1,133 @@
-"""Sets grown round a state, against linear solves of whole systems and elimination in exact arithmetic."""
-
-from fractions import Fraction
+"""Growth laws and exponents on times of known laws, with censoring, at the sizes of the paper's profiles."""
 
 import numpy as np
 import pytest
-from conftest import random_table
-from hypothesis import given
-from hypothesis import strategies as st
 
-from glauber_lib import exact
-from glauber_lib.growth import factor_leaving, grow_sets, times_to_leave
-from glauber_lib.margins import escape_probability
-from glauber_lib.models import TabularModel, all_states
+from glauber_lib.growth import GROWTH, compare_growth, growth_exponents, late_share, slope_in_log_length
+
+LENGTHS = (5, 8, 12, 18, 28)
 
 
-def exact_times(inside, out):
-    """Solution of (I - Q) h = 1 in fractions."""
-    size = len(out)
-    rows = [[-Fraction(x) for x in row] + [Fraction(1)] for row in inside]
-    for k in range(size):
-        rows[k][k] = Fraction(out[k]) + sum(Fraction(x) for j, x in enumerate(inside[k]) if j != k)
-    for k in range(size):
-        for j in range(size):
-            if j != k:
-                factor = rows[j][k] / rows[k][k]
-                rows[j] = [a - factor * b for a, b in zip(rows[j], rows[k], strict=True)]
-    return [rows[k][size] / rows[k][k] for k in range(size)]
+def times(f, *, size=30, spread=0.4, shared=0.2, end=4.0, seed=0, lengths=LENGTHS):
+    """Lengths, times 0.5 f(n) with log-normal scatter, whether each was seen by `end` n log n steps, passages."""
+    rng = np.random.default_rng(seed)
+    n, passage = np.repeat(np.array(lengths, float), size), np.tile(np.arange(size), len(lengths))
+    time = 0.5 * f(n) * np.exp(spread * rng.normal(size=len(n)) + shared * rng.normal(size=size)[passage])
+    return n, np.minimum(time, end * n * np.log(n)), time <= end * n * np.log(n), passage
 
 
-@pytest.mark.parametrize("rare", [1e-2, 1e-15, 1e-60])
-def test_times_keep_their_precision_however_rarely_the_set_is_left(rare):
-    rng = np.random.default_rng(0)
-    inside = np.exp(rng.uniform(-20, 0, size=(6, 6))) / 6
-    out = rare * np.exp(rng.uniform(-9, 0, size=6))
-    times, spent = times_to_leave(inside, out)
-    expected = exact_times(inside.tolist(), out.tolist())
-    np.testing.assert_allclose(times, [float(t) for t in expected], rtol=1e-13)
-    assert spent.sum() == pytest.approx(times[0], rel=1e-13) and (spent > 0).all()
+def fits(compare, f, *, n_resamples=200, **options):
+    n, time, seen, passage = times(f, **options)
+    return compare(n, time, seen, groups=passage, n_resamples=n_resamples, seed=options.get("seed", 0))
 
 
-def test_the_factors_multiply_to_the_system():
-    rng = np.random.default_rng(1)
-    inside, out = rng.random((5, 5)) / 10, rng.random(5) / 10
-    lower, upper = factor_leaving(inside, out)
-    np.fill_diagonal(inside, 0)
-    np.testing.assert_allclose(lower @ upper, np.diag(out + inside.sum(1)) - inside, atol=1e-15)
+@pytest.mark.parametrize("law", GROWTH)
+def test_the_growth_law_that_made_the_times_has_the_lowest_aic(law):
+    found = fits(compare_growth, GROWTH[law], end=40.0)
+    assert found.aic.idxmin() == law and list(found.index[found.excess < 0]) == [law]
+    assert found.low[law] < 0.5 < found.high[law] < 1.5 * found.low[law]
+    assert found.excess[law] == pytest.approx(found.aic[law] - np.sort(found.aic)[1])
+    assert (found.excess_low <= found.excess).all() and (found.excess <= found.excess_high).all()
 
 
-@given(st.integers(0, 2**16), st.sampled_from([0.3, 1.0, 3.0]), st.integers(1, 12))
-def test_a_grown_set_has_the_time_of_the_whole_matrix_at_every_size(seed, temperature, cap):
-    model, states = random_table(3, 3, spread=3.0, seed=seed), all_states(3, 3)
-    matrix = exact.transition_matrix(model, 3, temperature)
-    (grown,) = grow_sets(model, states[[seed % 27]], temperature, cap=cap, tolerance=0.0)
-    index = [int(np.flatnonzero((states == state).all(1)).item()) for state in grown.states]
-    assert index[0] == seed % 27 and len(set(index)) == len(index) == cap and not grown.converged
-    for size, time in zip(grown.sizes, grown.times, strict=True):
-        assert time == pytest.approx(exact.escape_times(matrix, np.array(index[:size]))[0], rel=1e-5)
-    assert (np.diff(grown.times) >= 0).all()
-    assert grown.times[0] == pytest.approx(1 / escape_probability(model, states[seed % 27], temperature))
+def test_censored_trials_do_not_bias_the_growth():
+    n, time, seen, passage = times(GROWTH["n log n"], size=200, end=0.6)
+    assert 0.2 < 1 - seen.mean() < 0.6
+    found = compare_growth(n, time, seen, groups=passage, n_resamples=20)
+    assert found.a["n log n"] == pytest.approx(0.5, rel=0.06) and found.aic.idxmin() == "n log n"
 
 
-def test_the_state_that_joins_is_the_likeliest_exit():
-    model, states = random_table(3, 3, spread=3.0), all_states(3, 3)
-    matrix = exact.transition_matrix(model, 3, 1.0).toarray()
-    (grown,) = grow_sets(model, states[[5]], 1.0, cap=7, tolerance=0.0)
-    index = [int(np.flatnonzero((states == state).all(1)).item()) for state in grown.states]
-    for k in range(1, 7):
-        members = index[:k]
-        green = np.linalg.inv(np.eye(k) - matrix[np.ix_(members, members)])[0]
-        exits = green @ matrix[members]
-        exits[members] = 0
-        assert exits[index[k]] == pytest.approx(exits.max())
+@pytest.mark.slow
+@pytest.mark.parametrize(("law", "other"), [("n log n", "n"), ("n", "n log n")])
+def test_the_wrong_law_is_not_preferred_more_often_than_the_level(law, other):
+    found = [fits(compare_growth, GROWTH[law], end=1.0, seed=seed, n_resamples=100) for seed in range(200)]
+    wrong = np.mean([table.excess_high[other] < 0 for table in found])
+    right = np.mean([table.excess_high[law] < 0 for table in found])
+    assert wrong <= 0.025 + 3 * np.sqrt(0.025 * 0.975 / 200)
+    assert right > 0.8  # with thirty passages and lengths from 5 to 28 the laws can be told apart
 
 
-def two_wells(barrier):
-    """Three tokens, four sites: at most one site without token 0 is a deep well, without token 1 a deeper one."""
-    counts = np.stack([(all_states(3, 4) == token).sum(1) for token in range(3)])
-    depth = np.where(counts[0] >= 3, barrier, 0.0) + np.where(counts[1] >= 3, barrier + 3, 0.0) - 0.3 * counts[2]
-    return TabularModel.from_joint(depth.reshape((3,) * 4))
+@pytest.mark.slow
+def test_a_law_between_the_two_decides_for_neither_much_more_often_than_for_the_other():
+    halfway = lambda n: n * np.sqrt(np.log(n))  # noqa: E731
+    found = [fits(compare_growth, halfway, end=1.0, seed=seed, n_resamples=100) for seed in range(200)]
+    for law in ("n", "n log n"):
+        assert np.mean([table.excess_high[law] < 0 for table in found]) < 0.25
 
 
-def test_growth_stops_when_a_well_is_filled_and_not_before():
-    model = two_wells(12.0)
-    (grown,) = grow_sets(model, [[0, 0, 0, 0]], 1.0, cap=60)
-    assert grown.converged and 16 <= len(grown.states) < 60
-    matrix, states = exact.transition_matrix(model, 4), all_states(3, 4)
-    well = np.flatnonzero((states == 0).sum(1) >= 3)  # nine states
-    expected = exact.escape_times(matrix, well)[0]
-    assert expected <= grown.time * (1 + 1e-6) and grown.time < 4 * expected and grown.times[0] < expected / 1e3
+# Exponents ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_cap_ends_the_growth_and_says_so():
-    (grown,) = grow_sets(two_wells(12.0), [[0, 0, 0, 0]], 1.0, cap=5)
-    assert not grown.converged and len(grown.states) == 5
+def test_exponents_are_recovered_with_censoring():
+    power = lambda n: n**1.2 * np.log(n)  # noqa: E731
+    n, time, seen, passage = times(power, size=2_000, shared=0.0, end=1.2, lengths=(4, 8, 20, 60, 200))
+    assert 0.2 < 1 - seen.mean() < 0.7
+    found = growth_exponents(n, time, seen, groups=passage, n_resamples=20)
+    held, free = found.loc["c = 1"], found.loc["free"]
+    assert held.b == pytest.approx(1.2, abs=0.02) and held.a == pytest.approx(0.5, rel=0.05)
+    assert held.spread == pytest.approx(0.4, rel=0.03) and held.c == 1
+    assert free.b_low < 1.2 < free.b_high and free.c_low < 1 < free.c_high
+    assert free.correlation < -0.9  # log n and log log n are nearly collinear
 
 
-def test_sets_grown_together_are_those_grown_alone_at_their_own_temperatures():
-    model, seeds = random_table(4, 3), all_states(3, 4)[[3, 3, 50]]
-    together = grow_sets(model, seeds, [0.5, 1.0, 2.0], cap=9, tolerance=0.0)
-    for seed, tau, grown in zip(seeds, (0.5, 1.0, 2.0), together, strict=True):
-        (alone,) = grow_sets(model, [seed], tau, cap=9, tolerance=0.0)
-        np.testing.assert_array_equal(alone.states, grown.states)
-        np.testing.assert_allclose(alone.times, grown.times)
+def test_the_law_n_looks_like_an_exponent_of_about_six_tenths():
+    found = fits(growth_exponents, GROWTH["n"], size=500, n_resamples=20)
+    assert found.b["c = 1"] == pytest.approx(0.6, abs=0.05)
 
 
-def test_tokens_that_are_not_kept_leave_the_set():
-    model, seed = random_table(3, 6), [[1, 2, 3]]
-    every = grow_sets(model, seed, 1.0, cap=20, tolerance=0.0, kept=5)[0]
-    few = grow_sets(model, seed, 1.0, cap=20, tolerance=0.0, kept=2)[0]
-    assert few.times[0] == pytest.approx(every.times[0]) and few.time < every.time
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [4.0, 0.6])
+def test_the_intervals_of_the_exponents_cover_them_at_the_size_used(end):
+    covered = []
+    for seed in range(500):
+        found = fits(growth_exponents, GROWTH["n log n"], end=end, seed=seed)
+        held, free = found.loc["c = 1"], found.loc["free"]
+        ends = (held.b_low, held.b_high), (free.b_low, free.b_high), (free.c_low, free.c_high)
+        covered.append([low <= 1 <= high for low, high in ends])
+    assert (np.mean(covered, axis=0) >= 0.9).all() and (np.mean(covered, axis=0) <= 0.98).all()
 
 
-def test_a_cap_below_one_is_refused():
-    with pytest.raises(ValueError, match=r"cap .*got 0"):
-        grow_sets(random_table(2, 2), [[0, 0]], 1.0, cap=0)
+def test_two_lengths_give_no_free_fit():
+    found = fits(growth_exponents, GROWTH["n"], lengths=(5, 20))
+    assert np.isfinite(found.b["c = 1"]) and np.isnan(found.b["free"])
+
+
+def test_what_all_trials_of_a_passage_share_does_not_average_out():
+    n, time, seen, passage = times(GROWTH["n"], spread=0.05, shared=1.0, end=1e9)
+    widths = []
+    for groups in (np.arange(len(n)), passage):
+        found = compare_growth(n, time, seen, groups=groups, n_resamples=300)
+        widths.append(np.log(found.high["n"] / found.low["n"]))
+    assert widths[1] > 1.5 * widths[0]
+
+
+@pytest.mark.parametrize(
+    ("n", "time", "groups", "said"),
+    [([5, 5], [1, 2], [0, 1], "two lengths"), ([1, 5], [1, 2], [0, 1], "two lengths"),
+     ([5, 8], [1, 2], [0, 0], "groups"), ([5, 8], [1, 2, 3], [0, 1], "as many"), ([5, 8], [0, 2], [0, 1], "positive")],
+)  # fmt: skip
+def test_what_allows_no_fit_is_refused(n, time, groups, said):
+    with pytest.raises(ValueError, match=said):
+        compare_growth(n, time, [True] * len(time), groups=groups)
+
+
+# Shares and slopes -------------------------------------------------------------------------------------------------
+
+
+def test_a_slope_in_log_length_is_found_and_its_interval_covers_it():
+    rng, covered = np.random.default_rng(0), []
+    for _ in range(500):
+        values = 0.3 * np.log(LENGTHS) + rng.normal(size=(30, 1)) + rng.normal(size=(30, 5))
+        found = slope_in_log_length(values, LENGTHS, unit="passages")
+        covered.append(found.interval[0] <= 0.3 <= found.interval[1])
+    assert 0.92 <= np.mean(covered) <= 0.98 and found.n == 30
+
+
+def test_late_chains_are_counted_by_passage():
+    time, passage = [1, 12, np.inf, np.inf, 30, 11], ["a", "a", "a", "b", "c", "d"]
+    found = late_share(time, [10] * 6, passage, unit="passages")
+    assert found.value == pytest.approx((0.5 + 0 + 1 + 1) / 4) and found.n == 4
+    low, high = found.interval
+    assert 0 <= low < found.value < high <= 1
+    assert late_share([1, 2], [10, 10], [0, 1], unit="passages").n == 0
+    assert late_share([20, 20], [10, 10], [0, 1], unit="passages").interval is None

@@ -361,3 +361,12 @@ def test_rectangles_that_are_none_are_refused():
     for change in ({"i": [-1]}, {"j": [3]}, {"b": [-1]}, {"d": [3]}, {"j": [0]}, {"i": [0, 1]}):
         with pytest.raises(ValueError, match=r"must be integers in|two different sites"):
             measure_rectangles(model, Rectangles(**{**good, **{k: np.array(v) for k, v in change.items()}}))
+
+
+def test_rectangles_of_sites_that_are_not_there_have_no_control_and_no_text(tiny):
+    model = tiny["gpt2"]
+    states = model.states(TEXTS[:1], n=4)
+    wrong = Rectangles(states, *(np.array([k]) for k in (0, 0, -1, 1, 2)))  # j = -1 is the last site, j = i none
+    for read in (measure_joint, marked_texts):
+        with pytest.raises(ValueError, match="sites j must be integers"):
+            read(model, wrong)

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from functools import wraps
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -412,3 +413,21 @@ print([name for name in ("sentence_transformers", "transformers") if name in sys
 """
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert answer.stdout.split() == ["[]", "[]"]
+
+
+def test_one_text_is_no_list_of_its_letters(embedder, scorer):
+    for read in (embedder.embed, scorer.score, sentiment):
+        with pytest.raises(ValueError, match="need a list of texts, got one text: 'food'"):
+            read("food")
+    for topics in ({"food": "food, cooking", "sport": ["games"]}, {"food": [], "sport": ["games"]}):
+        with pytest.raises(ValueError, match=r"every topic needs a list of descriptions, got none for \['food'\]"):
+            TopicScorer(embedder, topics=topics)
+    with pytest.raises(ValueError, match="scale must be a finite number"):
+        TopicScorer(embedder, np.nan)
+
+
+@pytest.mark.parametrize("scores", [np.full((2, 2), np.nan), np.ones((2, 3)), np.ones((1, 2)), np.ones((2, 2), "f2")])
+def test_scores_that_are_not_those_of_texts_and_labels_are_refused(scores, tiny):
+    mine = SimpleNamespace(labels=["a", "b"], score=lambda texts: scores)
+    with pytest.raises(ValueError, match="scores of SimpleNamespace must be"):
+        topic_scores(tiny["bert"], mine, tiny["bert"].states(TEXTS[:2], n=5))

@@ -15,6 +15,7 @@ from conftest import MASKED, TEXTS, build_tiny, corpus, random_joint, save_tiny,
 from onnx import helper, numpy_helper
 from safetensors.torch import load_file, save_file
 
+from glauber_lib import answers
 from glauber_lib import embedded as embedded_models
 from glauber_lib.chains import run_chains
 from glauber_lib.draws import probabilities
@@ -29,6 +30,7 @@ from glauber_lib.embedded import (
     save_embedded,
     stored_weights,
 )
+from glauber_lib.influence import column_influence
 from glauber_lib.language import CausalLM, MaskedLM, load_model
 from glauber_lib.models import IsingModel, TabularModel, all_states
 from glauber_lib.networks import n_positions
@@ -932,3 +934,12 @@ def test_states_and_sites_of_every_type_of_integers_are_read_as_indices(kind, ti
                   small_vocabulary("gpt2", tiny_folders, 4)):  # fmt: skip
         states, sites = np.array([[0, 1, 1], [1, 1, 0], [1, 0, 0]]), np.array([1, 0, 1])  # as truth values: others
         assert torch.equal(model.scores(states.astype(kind), sites.astype(kind)), model.scores(states, sites))
+
+
+def test_no_state_is_asked_about_nothing(tiny):
+    model, none = tiny["bert"], np.zeros((0, 4), np.int64)
+    assert answers.ask(model, none, none[:, 0]).shape == (0, model.n_tokens) and model.round_trips(none).shape == (0,)
+    for read in (lambda: model.scores(none, none[:, 0]), lambda: tiny["gpt2"].log_prob(none)):
+        with pytest.raises(ValueError, match="need a state at least"):
+            read()
+    assert column_influence(model, [[0], [1]], [[2], [3]], 0, 1.0).tolist() == [0, 0]  # one site has no other

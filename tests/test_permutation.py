@@ -1,6 +1,7 @@
 """Permutation tests: p-values by hand, uniform without an effect, and small with a planted one."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.stats
 from statsmodels.stats.multitest import multipletests
@@ -8,58 +9,89 @@ from statsmodels.stats.multitest import multipletests
 from glauber_lib.permutation import group_difference, holm, label_rises
 
 
-def exchangeable_rises(n_chains, n_labels, rng):
-    """Rises exchangeable in each chain but for its seed's label, which falls; chains differ in level and scale."""
-    level, scale = rng.normal(size=(n_chains, 1)), rng.exponential(size=(n_chains, 1))
-    gain, own = level + scale * rng.normal(size=(n_chains, n_labels)), rng.integers(n_labels, size=n_chains)
-    gain[np.arange(n_chains), own] -= 10
-    return gain, own
+def exchangeable_rises(n_chains, n_labels, rng, *, n_scorers=1):
+    """Rises exchangeable in each chain but for its seed's label, which falls; chains differ in level and scale.
+
+    Scorers agree in part, as two that read the same texts do.
+    """
+    level, scale = rng.normal(size=(n_chains, 1)), rng.exponential(size=(n_chains, 1)) + 0.2
+    shared = rng.normal(size=(n_chains, n_labels))
+    gains = level + scale * (shared + rng.normal(size=(n_scorers, n_chains, n_labels)))
+    own = rng.integers(n_labels, size=n_chains)
+    gains[:, np.arange(n_chains), own] -= 10
+    return gains, own
 
 
-def test_rise_and_excess_by_hand():
-    table = label_rises([[-9, 1, 3], [2, -9, 6]], [0, 1], n_resamples=20_000)
-    assert list(table.rise) == [2, 1, 4.5]
-    np.testing.assert_allclose(table.excess, [2 - 6, 1 - 3, ((3 - 1) + (6 - 2)) / 2])
-    # label 2 has the larger of two values in both chains, the other labels the smaller of two in their only one
-    np.testing.assert_allclose(table.p, [1, 1, 1 / 4], atol=0.015)
-    np.testing.assert_allclose(table.p_holm, [1, 1, 3 / 4], atol=0.045)
+def test_rise_excess_and_t_by_hand():
+    table = label_rises([[[-9, 1, 3], [2, -9, 6], [-9, 1, 2]]], [0, 1, 0], n_resamples=20_000)
+    assert list(table.rise) == [2, 1, 11 / 3]
+    np.testing.assert_allclose(table.excess, [np.nan, (-2 - 1) / 2, (2 + 4 + 1) / 3])  # one chain tests the first label
+    np.testing.assert_allclose(table.t[1:], [scipy.stats.ttest_1samp(d, 0).statistic for d in ([-2, -1], [2, 4, 1])])
+    # the last label has the larger of two values in all three chains: one of eight ways
+    assert table.p[2] == pytest.approx(1 / 8, abs=0.01) and table.p_max[2] >= table.p[2]
 
 
-def test_a_planted_rise_is_found_and_no_other():
-    gain, own = exchangeable_rises(40, 9, np.random.default_rng(0))
-    gain[:, 3] += 1.5
-    table = label_rises(gain, own, n_resamples=2_000)
-    assert table.p.idxmin() == table.excess.idxmax() == 3
-    assert table.p[3] == 1 / 2_001  # never zero: the observed one is counted among the resamples
-    assert table.p_holm[3] == pytest.approx(9 / 2_001) and table.p_holm.drop(3).min() > 0.05
+def test_a_planted_rise_is_found_by_each_scorer_and_no_other():
+    gains, own = exchangeable_rises(40, 9, np.random.default_rng(0), n_scorers=2)
+    gains[:, :, 3] += 2.5
+    table = label_rises(gains, own, n_resamples=2_000).set_index(["scorer", "label"])
+    for scorer in (0, 1):
+        mine = table.loc[scorer]
+        assert mine.p.idxmin() == mine.excess.idxmax() == 3
+        assert mine.p[3] == mine.p_max[3] == 1 / 2_001  # never zero: the observed one is counted among the resamples
+        assert mine.p_max.drop(3).min() > 0.05
 
 
-def test_the_correction_is_holm_s():
-    gain, own = exchangeable_rises(25, 6, np.random.default_rng(5))
-    table = label_rises(gain + np.linspace(0, 1, 6), own, n_resamples=1_000)
-    ordered = np.sort(table.p)
-    assert ordered[1] < 0.2 and len(set(ordered)) == 6
-    expected = np.minimum(np.maximum.accumulate(ordered * np.arange(6, 0, -1)), 1)  # the least of six, then of five
-    np.testing.assert_allclose(np.sort(table.p_holm), expected)
-    np.testing.assert_allclose(table.p_holm[table.p.idxmin()], expected[0])
-
-
-def test_without_a_rise_the_p_values_are_uniform():
+def test_without_a_rise_the_p_values_are_uniform_and_the_corrected_ones_keep_their_level():
     rng = np.random.default_rng(1)
-    p = np.array([label_rises(*exchangeable_rises(15, 5, rng), n_resamples=200, seed=k).p for k in range(200)])
-    # mean 1/2 and variance 1/12, even if the five of a table were all the same
-    assert abs(p.mean() - 0.5) < 3 * np.sqrt(1 / 12 / 200)
-    for level in (0.1, 0.3, 0.7):
-        assert abs((p <= level).mean() - level) < 3 * np.sqrt(level * (1 - level) / 200)
+    tables = [
+        label_rises(*exchangeable_rises(15, 5, rng, n_scorers=2), n_resamples=199, seed=k).assign(draw=k)
+        for k in range(300)
+    ]
+    p = pd.concat(tables).groupby("draw").p.mean()
+    assert abs(p.mean() - 0.5) < 3 * np.sqrt(1 / 12 / 300)  # variance 1/12 at most, if the ten of a table are the same
+    least = pd.concat(tables).groupby("draw").p_max.min()
+    for level in (0.05, 0.1, 0.3):
+        assert abs((least <= level).mean() - level) < 3 * np.sqrt(level * (1 - level) / 300)
+
+
+@pytest.mark.slow
+def test_thirty_chains_of_nine_labels_by_two_scorers_keep_the_level_in_500_draws():
+    rng = np.random.default_rng(2)
+    least = [
+        label_rises(*exchangeable_rises(30, 9, rng, n_scorers=2), n_resamples=199, seed=k).p_max.min()
+        for k in range(500)
+    ]
+    assert abs(np.mean(np.array(least) <= 0.05) - 0.05) < 3 * np.sqrt(0.05 * 0.95 / 500)
+
+
+@pytest.mark.slow
+def test_a_label_that_varies_more_than_the_others_does_not_stand_out_by_that():
+    rng, scale = np.random.default_rng(3), np.array([4.0, *np.linspace(0.5, 1.5, 8)])
+    least = []
+    for seed in range(500):
+        gains, own = scale * rng.normal(size=(2, 30, 9)), rng.integers(9, size=30)
+        least.append(label_rises(gains, own, n_resamples=199, seed=seed).p_max[0])
+    assert np.mean(np.array(least) <= 0.05) < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 500)
 
 
 def test_what_the_seed_s_own_label_does_is_left_out():
-    gain, own = exchangeable_rises(30, 5, np.random.default_rng(2))
-    other = gain.copy()
-    other[np.arange(30), own] = 1e3
-    table = label_rises(gain, own, n_resamples=300)
-    assert table.equals(label_rises(other, own, n_resamples=300))
-    assert table.excess.abs().max() < 2 < label_rises(gain, (own + 1) % 5, n_resamples=300).excess.abs().max()
+    gains, own = exchangeable_rises(30, 5, np.random.default_rng(2))
+    other = gains.copy()
+    other[:, np.arange(30), own] = 1e3
+    table = label_rises(gains, own, n_resamples=300)
+    pd.testing.assert_frame_equal(table, label_rises(other, own, n_resamples=300))
+    assert table.excess.abs().max() < 2 < label_rises(gains, (own + 1) % 5, n_resamples=300).excess.abs().max()
+
+
+def test_labels_that_no_chain_tests_are_nan_and_bad_input_is_refused():
+    table = label_rises(np.random.default_rng(0).normal(size=(1, 6, 4)), np.zeros(6, int), n_resamples=99)
+    assert table[["rise", "excess", "t", "p", "p_max"]].isna().all(1).tolist() == [True, False, False, False]
+    assert label_rises(np.zeros((1, 6, 2)), np.zeros(6, int)).p.isna().all()  # of two labels nothing can be exchanged
+    with pytest.raises(ValueError, match="finite"):
+        label_rises(np.full((1, 6, 4), np.nan), np.zeros(6, int))
+    with pytest.raises(ValueError, match="own"):
+        label_rises(np.zeros((1, 6, 4)), np.full(6, 4))
 
 
 def test_the_share_between_groups_and_its_p_value_by_hand():
@@ -91,6 +123,16 @@ def test_a_planted_difference_of_groups_is_found_and_without_one_the_p_values_ar
     assert group_difference(values, groups, n_resamples=500)[1] == 1 / 501
 
 
+@pytest.mark.slow
+def test_three_prefixes_of_thirty_passages_keep_the_level_in_500_draws():
+    rng, (groups, blocks) = np.random.default_rng(6), np.indices((3, 30)).reshape(2, -1)
+    p = []
+    for seed in range(500):
+        values = rng.standard_t(3, size=(30, 9))[blocks] + rng.exponential(size=(90, 1)) * rng.standard_t(3, (90, 9))
+        p.append(group_difference(values, groups, blocks=blocks, n_resamples=99, seed=seed)[1])
+    assert abs(np.mean(np.array(p) <= 0.05) - 0.05) < 3 * np.sqrt(0.05 * 0.95 / 500)
+
+
 def test_blocks_take_out_what_the_starts_share():
     rng = np.random.default_rng(0)
     groups, blocks = np.repeat(np.arange(3), 8), np.tile(np.arange(8), 3)
@@ -112,32 +154,24 @@ def test_a_seed_s_label_that_is_none_and_no_resamples_are_refused():
     gain = np.zeros((4, 3))
     for own in ([0, 1, 2, -1], [0, 1, 2, 3]):
         with pytest.raises(ValueError, match="own must hold one of the labels"):
-            label_rises(gain, own)
+            label_rises(gain[None], own)
     for options in ({"n_resamples": 0}, {"n_resamples": 1.5}, {"seed": 0.5}, {"seed": None}):
         with pytest.raises(ValueError, match="must be a whole number"):
-            label_rises(gain, [0, 1, 2, 0], **options)
+            label_rises(gain[None], [0, 1, 2, 0], **options)
         with pytest.raises(ValueError, match="must be a whole number"):
             group_difference(gain, [0, 1, 0, 1], **options)
 
 
 def test_a_nan_is_refused_and_a_test_that_cannot_be_done_gives_none():
-    gain, own = exchangeable_rises(20, 9, np.random.default_rng(0))
-    gain[3, 4] = np.nan
-    with pytest.raises(ValueError, match=r"gain must be finite, got nan or infinity in rows \[3\]"):
-        label_rises(gain, own)
+    gains, own = exchangeable_rises(20, 9, np.random.default_rng(0), n_scorers=2)
+    gains[1, 3, 4] = np.nan
+    with pytest.raises(ValueError, match=r"gains must be finite, got nan or infinity in rows \[3\]"):
+        label_rises(gains, own)
     with pytest.raises(ValueError, match=r"values must be finite.*rows \[3\]"):
-        group_difference(gain, own)
+        group_difference(gains[1], own)
     for wrong in (own - 9, own.astype(float) * np.nan, own[:5], own + 9, own + 0.5):
         with pytest.raises(ValueError, match="own must hold one of the labels"):
-            label_rises(np.nan_to_num(gain), wrong)
-
-
-def test_the_label_that_was_every_chain_s_seed_is_not_tested():
-    gain, _ = exchangeable_rises(20, 5, np.random.default_rng(0))
-    table = label_rises(gain, np.full(20, 2), n_resamples=200)
-    assert table.loc[2].isna().all() and table.drop(2).notna().all(axis=None)
-    np.testing.assert_array_equal(table.p_holm.drop(2), holm(table.p.drop(2)))
-    assert label_rises(gain[:, :2], np.zeros(20, int)).p.isna().all()  # nothing to compare one label with
+            label_rises(np.nan_to_num(gains), wrong)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +195,8 @@ def test_what_is_no_table_and_p_values_that_are_none_are_refused():
     for wrong in (values, values[:, None, None], np.zeros((0, 3))):
         with pytest.raises(ValueError, match="values must be a table"):
             group_difference(wrong, [0, 0, 1, 1])
-        with pytest.raises(ValueError, match="gain must be a table"):
+    for wrong in (values, np.zeros((4, 3)), np.zeros((1, 0, 3))):
+        with pytest.raises(ValueError, match=r"gains must have shape \(scorers, chains, labels\)"):
             label_rises(wrong, [0, 0, 1, 1])
     for p in ([-0.1, 0.2], [np.inf], [-np.inf, 0.1], [[0.1]]):
         with pytest.raises(ValueError, match="p must be a list of numbers in"):

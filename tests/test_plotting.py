@@ -152,6 +152,12 @@ def test_components_of_what_never_varies_have_no_share():
     plt.close(figure)
 
 
+def test_a_figure_without_a_panel_is_refused():
+    for count, columns in ((0, 2), (3, 0)):
+        with pytest.raises(ValueError, match="needs a panel and a column"):
+            panels(count, columns=columns)
+
+
 @pytest.mark.parametrize(("count", "rows", "columns"), [(1, 1, 1), (2, 1, 2), (3, 2, 2), (4, 2, 2), (5, 3, 2)])
 def test_panels_fill_a_page_and_every_column_has_its_labels(count, rows, columns):
     figure, axes = panels(count, sharex=True)

@@ -5,17 +5,18 @@ import pytest
 from conftest import random_table
 
 from glauber_lib.chains import run_chains
-from glauber_lib.growth import GrownSet, grow_sets
 from glauber_lib.models import TabularModel, all_states
 from glauber_lib.retention import (
     _last_return,
     duration_factor,
     exit_ratio,
     find_traps,
+    held_longest,
     rank_concordance,
     time_traps,
 )
 from glauber_lib.stats import bootstrap_interval
+from glauber_lib.trapping import GrownSet, grow_sets
 
 
 def wells():
@@ -29,6 +30,11 @@ def test_a_planted_trap_is_found_by_its_modal_state():
     found = find_traps(trace, per_chain=3)
     assert found.state[0] == (0,) * 6 and found.found[0] >= 300 and found.chain[0] == 0
     assert not found.duplicated(["temperature", "state"]).any()  # the second chain's same state is left out
+
+
+def test_the_state_held_longest_is_the_well():
+    held = held_longest(run_chains(wells(), np.zeros((2, 6), int), n_steps=2_000, seed=1))
+    assert held.chain.tolist() == [0, 1] and held.state[0] == (0,) * 6 and 300 < held.found[0] <= 2_000
 
 
 def test_durations_from_a_well_are_those_of_its_windows():

@@ -415,6 +415,14 @@ def test_chains_that_stand_still_but_for_one_visit_are_stuck():
         convergence(np.where(moving == 1e-9, np.nan, moving))
 
 
+def test_chains_that_rounding_alone_moves_are_stuck():
+    rng = np.random.default_rng(0)
+    noise = 1 + 2.0**-52 * rng.integers(0, 2, size=(4, 100))
+    assert np.isnan(convergence(noise)["rhat"]) and convergence(noise)["stuck"] == 4
+    one = convergence(np.vstack([rng.normal(size=(3, 100)), noise[:1]]))
+    assert (one["rhat"], one["stuck"]) == (np.inf, 1)
+
+
 @pytest.mark.parametrize("shape", [(100,), (1, 100), (4, 3), (2, 5, 5), (0, 9)])
 def test_draws_of_wrong_shape_are_refused(shape):
     with pytest.raises(ValueError, match="at least 2 chains of 4 draws"):

@@ -14,6 +14,8 @@ from glauber_lib.topics import (
     dwell_times,
     entropy_production,
     measure_entropy_production,
+    persistence,
+    persistence_excess,
     recurrence_times,
     reversible_paths,
     top_labels,
@@ -178,6 +180,34 @@ def test_labels_are_described_by_hand():
     assert table.cut_off.tolist() == [0, 0, 0, 0] and table.never_back.tolist() == [1, 0, 1, 0]
 
 
+def test_persistence_by_hand():
+    table = persistence([[0, 0, 1, 0], [1, 1, 1, 0]], ["a", "b", "c"]).set_index("label")
+    assert table.records.tolist() == [2, 4, 0] and table.chains.tolist() == [1, 2, 0]
+    assert table["mean"].tolist()[:2] == [1 / 2, 2 / 4] and np.isnan(table["mean"]["c"])
+    assert table.share.tolist() == [3 / 6, 3 / 6, 0]
+    assert persistence_excess([[0, 0, 1, 0], [1, 1, 1, 0]], 3).value == pytest.approx(3 / 6 - 1 / 2)
+
+
+@pytest.mark.slow
+def test_intervals_of_thirty_label_paths_cover_in_500_draws():
+    law = np.linalg.matrix_power(LAZY, 1_000)[0]
+    truth = law @ np.diag(LAZY) - (law**2).sum()
+    balanced, kept, produced = cycle(0.35, 0.35), [], []
+    for seed in range(500):
+        rng = np.random.default_rng(seed)
+        start = label_paths(LAZY, 30, 40, seed=seed)[:, 20:]  # near its stationary law
+        low, high = persistence_excess(start, 3).interval
+        kept.append(low <= truth <= high)
+        low, high = (
+            measure_entropy_production(label_paths(balanced, 30, 20, seed=seed), 3, rng, n_resamples=200)
+            .excess("chains")
+            .interval
+        )
+        produced.append(low <= 0 <= high)
+    assert 0.90 <= np.mean(kept) <= 0.98
+    assert np.mean(produced) >= 0.90
+
+
 def test_labels_outside_the_list_are_refused():
     for paths in ([[0, 2, 1]], [[0, -1, 1]], [[0.0, 1.0]], [0, 1], []):
         for read in (lambda p: transition_counts(p, 2), lambda p: describe_labels(p, "ab"),
@@ -243,3 +273,9 @@ def test_seeds_that_are_too_few_are_refused_and_no_passage_seeds_two_topics():
         choose_seeds(blind, ["a", "b"], 3, judge)
     with pytest.raises(ValueError, match="nan in 1 texts"):
         choose_seeds(blind, ["a", "b"], 2, Judge([[0.9, 0.1], [np.nan, 0.2], [0.3, 0.7], [0.6, 0.4]]))
+
+
+@pytest.mark.parametrize("counts", [[[3, 1]], [3, 1], [[1, np.nan], [2, 3]], [[1, -3], [2, 3]]])
+def test_entropy_production_of_what_is_no_square_of_counts_is_refused(counts):
+    with pytest.raises(ValueError, match="counts must be a square"):
+        entropy_production(counts)

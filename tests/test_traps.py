@@ -14,8 +14,18 @@ from glauber_lib.margins import escape_bound, score_gaps
 from glauber_lib.models import TabularModel
 from glauber_lib.paper.entries import read_entry, write_entry
 from glauber_lib.readings import cosine_distance
+from glauber_lib.stats import bootstrap_estimate
+from glauber_lib.survival import median_survival
 from glauber_lib.traces import Trace
-from glauber_lib.traps import inside_runs, modal_state, occupied_runs, still_runs, survey_traps, template_families
+from glauber_lib.traps import (
+    inside_runs,
+    modal_state,
+    occupied_runs,
+    overlap_excess,
+    still_runs,
+    survey_traps,
+    template_families,
+)
 
 # Still periods -----------------------------------------------------------------------------------------------------
 
@@ -330,6 +340,51 @@ def test_a_planted_trap_is_surveyed():
     assert survey.still.tolist() == [[600 <= look <= 1_125 + 300 for look in survey.looks]]
 
 
+def test_a_still_run_shorter_than_the_least_duration_is_no_trap_but_its_windows_are_still():
+    # still from step 300 to 650: windows from 300, ..., 350 hold no jump, some later ones one
+    moves = [*wandering(0, 300), *wandering(650, 1_500)]
+    trace = written_trace(moves, n_steps=1_500, initial=[0, 0, 0])
+    short = survey_traps(trap_model(depth=3.0), trace, OneHot(), stride=25)
+    assert len(short.traps) == 0 and not short.still.any() and 0 < short.windows.sum() < 6
+    every = survey_traps(trap_model(depth=3.0), trace, OneHot(), stride=25, shortest=0)
+    assert len(every.traps) == 1 and every.traps.duration[0] == 25 * every.windows.sum() < 150
+    np.testing.assert_array_equal(every.windows, short.windows)
+    assert every.trapped == short.trapped == every.windows.mean()
+
+
+def test_the_overlap_of_independent_traps_is_that_of_chance():
+    still, occupied = np.array([[1, 1, 0, 0]] * 6, bool), np.array([[1, 0, 1, 0]] * 6, bool)
+    assert overlap_excess(still, occupied).value == pytest.approx(0)  # a quarter of the looks in both, three in either
+    assert overlap_excess(still, still).value == pytest.approx(1 - (1 / 4) / (3 / 4))
+    assert overlap_excess(still, ~still).value == pytest.approx(-1 / 3)
+    assert overlap_excess(still & False, occupied & False).value == 0
+
+
+@pytest.mark.slow
+def test_intervals_of_thirty_trapped_chains_cover_in_500_draws():
+    """Durations that a chain's traps share in part, cut off by the end of the run; kinds that a chain prefers."""
+    rng, medians, shares, chances = np.random.default_rng(0), [], [], []
+    large = np.random.default_rng(1)
+    truth = np.median(large.gamma(2, 1, 400_000) * large.exponential(150, 400_000))
+    for _ in range(500):
+        chain = np.repeat(np.arange(30), rng.integers(1, 5, size=30))
+        time = rng.gamma(2, 1, 30)[chain] * rng.exponential(150, len(chain))
+        until = rng.uniform(300, 1_200, len(chain))
+        options = {"groups": chain, "unit": "chains", "n_resamples": 200}
+        low, high = bootstrap_estimate(
+            np.minimum(time, until), time <= until, statistic=median_survival, **options
+        ).interval
+        medians.append(low <= truth <= high)
+        low, high = bootstrap_estimate(rng.random(len(chain)) < rng.beta(2, 2, 30)[chain], **options).interval
+        shares.append(low <= 0.5 <= high)
+        level = rng.beta(4, 2, size=(2, 30, 1))
+        low, high = overlap_excess(*(rng.random((2, 30, 50)) < level)).interval
+        chances.append(low <= 0 <= high)
+    assert 0.90 <= np.mean(medians) <= 0.98
+    assert 0.90 <= np.mean(shares) <= 0.98
+    assert 0.90 <= np.mean(chances) <= 0.985
+
+
 def test_a_trap_at_the_end_is_censored_and_one_site_that_prefers_another_token_makes_it_approximate():
     log_joint = np.zeros((3, 3, 3))
     log_joint[0, 0, 0], log_joint[1, 0, 0] = 3.0, 4.0  # of 000 the first site would rather be 1
@@ -394,7 +449,7 @@ def test_a_survey_is_stored_and_read_again(tmp_path):
         again = read_entry(tmp_path / "survey")
         pd.testing.assert_frame_equal(again.traps, survey.traps)
         pd.testing.assert_frame_equal(again.families, survey.families)
-        for name in ("looks", "still", "occupied", "trapped"):
+        for name in ("looks", "still", "occupied", "windows"):
             np.testing.assert_array_equal(getattr(again, name), getattr(survey, name))
 
 
@@ -405,3 +460,8 @@ def test_a_tiny_language_model_s_frozen_chain_is_a_trap(tiny):
     assert len(table) >= 1 and table.text.iloc[0] == model.texts(trace.final)[0]
     assert table.state.iloc[0] == tuple(trace.final[0].tolist())
     assert [model.texts([state])[0] for state in table.state] == list(table.text)
+
+
+def test_a_threshold_that_is_no_number_finds_no_trap_by_silence():
+    with pytest.raises(ValueError, match="threshold must be a number"):
+        still_runs(np.tile([1.0, 0.0], (9, 1)), 50 * np.arange(9), window=100, threshold=np.nan)

@@ -49,7 +49,8 @@ def cached(folder: Path, compute: Callable, arguments: Sequence, options: Mappin
         return _whole(compute(*arguments, **options))
     limit = size_limit()
     try:
-        entry = folder / f"{compute.__name__}-{result_key(compute, arguments, options)}.zip"
+        key = result_key(compute, arguments, options)  # a TypeError for what has no name
+        entry = folder / f"{compute.__name__}-{key}.zip"
     except SourceChangedError as error:
         warnings.warn(f"{error}. Computed and not kept", stacklevel=3)
         return _whole(compute(*arguments, **options))

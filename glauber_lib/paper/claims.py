@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from glauber_lib.paper import profiles, tables
-from glauber_lib.stats import VERDICTS, Estimate, verdict
+from glauber_lib.stats import SIDES, VERDICTS, Estimate, verdict
 
 GAP = re.compile(r"\{\w*\}")
 
@@ -115,7 +115,8 @@ def read_claims() -> list[Entry]:
     Raises
     ------
     ValueError
-        If an entry lacks a key, has an unknown one, or says nothing that would contradict it.
+        If an entry lacks a key, has an unknown one, has a rule that makes no sense (`stats.verdict`), or says nothing
+        that would contradict it.
     """
     tables = tomllib.loads((profiles.notebooks_folder() / "claims.toml").read_text(encoding="utf-8"))
     entries = []
@@ -132,6 +133,13 @@ def read_claims() -> list[Entry]:
         except (KeyError, IndexError, ValueError) as error:
             raise ValueError(f"claims.toml: {id!r} has braces in its statement that hold no name of its id ({error}): "
                              "write {{ and }} for braces") from error  # fmt: skip
+        if isinstance(entry.published, dict) and not GAP.search(id):
+            raise ValueError(f"claims.toml: {id!r} has a table of published values but no name in braces to choose by")
+        if entry.than is not None or entry.side not in SIDES:
+            try:
+                verdict(Estimate(np.nan, None, 0, "units"), entry.side, entry.than)
+            except (ValueError, TypeError) as error:  # here, and not after the work
+                raise ValueError(f"claims.toml: {id!r}: {error}") from error
         if entry.least and not entry.units:
             raise ValueError(f"claims.toml: {id!r} has a least n but no units: name what is drawn independently")
         entries.append(entry)

@@ -230,6 +230,8 @@ def _class_digest(value):
 
 
 def _describe_array(array):
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError("a cached result cannot depend on a masked array, whose mask would not count: fill it")
     if array.dtype.hasobject:
         return ["objects", list(array.shape), *map(describe, array.ravel().tolist())]
     content = digest(np.ascontiguousarray(array).tobytes())

@@ -1,0 +1,86 @@
+"""Controls of what a scorer says of a chain's texts: what it says of other texts, and of those that are states.
+
+A scorer of topics answers for any text, noise included. A rise of a label along a chain is a property of the chain
+only as far as it exceeds the scorer's answer to texts of the same tokens in another order, and to tokens at random.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from glauber_lib.stats import Estimate, bootstrap_estimate
+
+
+def shuffle_sites(states: ArrayLike, rng: np.random.Generator) -> np.ndarray:
+    """States int[..., n] with the tokens of each permuted over its sites: the same words, no order."""
+    return rng.permuted(np.asarray(states), axis=-1)
+
+
+def first_crossings(scores: ArrayLike, baseline: float) -> tuple[np.ndarray, np.ndarray]:
+    """Which labels start below their baseline, and which of these are above it at a later look.
+
+    Parameters
+    ----------
+    scores : array_like, float[K, C, L]
+        Of K looks at C chains.
+    baseline : float
+
+    Returns
+    -------
+    low, crossed : ndarray, bool[C, L]
+    """
+    scores = np.asarray(scores)
+    low = scores[0] <= baseline
+    return low, (scores[1:] > baseline).any(0) & low
+
+
+def crossing_excess(
+    low: np.ndarray, crossed: np.ndarray, own: ArrayLike, label: int, *, unit: str = "chains"
+) -> Estimate:
+    """How much oftener chains cross the baseline of one label than those of the labels that were not the seed's.
+
+    In each chain: whether it crosses that of `label`, less the share of the others that it crosses, of those that
+    started below. The mean is over the chains in which `label` and another one started below.
+
+    Parameters
+    ----------
+    low, crossed : ndarray, bool[C, L]
+        From `first_crossings`.
+    own : array_like, int[C]
+        The seed's label of each chain, which is left out.
+    label : int
+    unit : str
+    """
+    rest = low.copy()
+    rest[np.arange(len(rest)), np.asarray(own)] = False
+    there = rest[:, label].copy()
+    rest[:, label] = False
+    there &= rest.any(1)
+    others = (crossed & rest)[there].sum(1) / rest[there].sum(1)
+    if not there.any():
+        return Estimate(np.nan, None, 0, unit)
+    return bootstrap_estimate(crossed[there, label] - others, unit=unit)
+
+
+def chance_crossing(share: float, looks: int) -> float:
+    """Chance that one of some independent looks is above a baseline, if a share of all texts is."""
+    return 1 - (1 - share) ** looks
+
+
+def surviving_difference(values: ArrayLike, survives: ArrayLike, *, unit: str = "chains") -> Estimate:
+    """What a mean over looks changes by when only looks at states that are the states of their texts are kept.
+
+    In each chain the mean over the looks that survive less that over all looks; chains of which none survives say
+    nothing and are not counted.
+
+    Parameters
+    ----------
+    values, survives : array_like, float[K, C] and bool[K, C]
+        Of K looks at C chains: what was read, and whether the text is tokenised to the state again.
+    unit : str
+    """
+    values, survives = np.asarray(values, float), np.asarray(survives, bool)
+    some = survives.any(0)
+    if not some.any():
+        return Estimate(np.nan, None, 0, unit)
+    kept = np.where(survives, values, 0).sum(0)[some] / survives.sum(0)[some]
+    return bootstrap_estimate(kept - values.mean(0)[some], unit=unit)

@@ -1,0 +1,181 @@
+r"""Many small systems made of a language model, solved exactly: the margin theorem, and what incompatibility costs.
+
+A system is a passage of which a few sites are free to hold the words that stand at these sites. Its kernel, its mixing
+time and its stationary law need no sampling.
+"""
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+from tqdm.auto import tqdm
+
+from glauber_lib import exact
+from glauber_lib.checks import check_contexts, check_count, check_seed, check_temperatures
+from glauber_lib.margins import escape_bound, mixing_lower_bound
+from glauber_lib.models import ConditionalModel, RestrictedModel, TabularModel, all_states
+
+
+def restricted_tables(
+    model: ConditionalModel,
+    templates: ArrayLike,
+    n_sites: int,
+    n_words: int,
+    *,
+    seed: int = 0,
+    progress: str | None = None,
+) -> np.ndarray:
+    """All scores of a language model restricted to a few sites of each template, and to words that stand there.
+
+    Parameters
+    ----------
+    model : MaskedLM
+    templates : array_like, int[T, m]
+    n_sites : int
+        Free sites, drawn from those of each template that hold different words.
+    n_words : int
+        How many of the words at these sites, from the first on, the sites may hold.
+    seed : int
+    progress : str, optional
+        Title of a progress bar.
+
+    Returns
+    -------
+    ndarray, float64[T, n, V, ..., V]
+        Of each template the table of a `TabularModel`.
+
+    Raises
+    ------
+    ValueError
+        If a template has fewer different words than `n_sites`.
+    """
+    templates, n_sites = check_contexts(templates, model.n_tokens), check_count(n_sites, "n_sites", least=2)
+    n_words = check_count(n_words, "n_words", least=2, most=n_sites)
+    rng, tables = np.random.default_rng([check_seed(seed), 7]), []
+    for template in tqdm(templates, desc=progress, disable=progress is None, leave=False):
+        _, first = np.unique(template, return_index=True)
+        if len(first) < n_sites:
+            raise ValueError(f"a template needs {n_sites} different words, got {len(first)}")
+        sites = np.sort(rng.choice(first, n_sites, replace=False))
+        small = RestrictedModel(model, template, sites, template[sites[:n_words]])
+        tables.append(exact.tabulate(small, n_sites).to_arrays()["table"])
+    return np.array(tables)
+
+
+# What incompatibility costs ------------------------------------------------------------------------------------------
+
+
+def incompatibility_price(model: ConditionalModel, n_sites: int, temperature: float = 1.0) -> dict[str, float]:
+    r"""How far the conditionals of the stationary law are from the model's own, exactly.
+
+    .. math:: \frac1n \sum_i \sum_x \pi(x) \log \frac{\pi(x_i \mid x_{-i})}{\pi_{i,\tau}(x_i \mid x_{-i})}
+
+    This mean Kullback-Leibler divergence is the price of there being no joint with the model's conditionals: the chain
+    settles in the law :math:`\pi`, whose conditionals are others. It is zero if and only if the conditionals fit a
+    joint.
+
+    Returns
+    -------
+    dict
+        ``price`` (nats per site) and ``entropy``, that of the model's conditionals in the same mean (nats per site).
+    """
+    law = exact.stationary_law(exact.transition_matrix(model, n_sites, temperature))
+    of_model = exact.conditional_laws(model, n_sites, temperature)  # (n, S, V)
+    shape, price, entropy = (model.n_tokens,) * n_sites, 0.0, 0.0
+    for i in range(n_sites):
+        joint = np.moveaxis(law.reshape(shape), i, -1)  # the others, then the token at i
+        given = of_model[i].reshape(*shape, -1).take(0, axis=i)
+        rest = joint.sum(-1, keepdims=True)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            price += np.where(joint > 0, joint * (np.log(joint) - np.log(rest) - np.log(given)), 0.0).sum()
+            entropy -= np.where(given > 0, rest * given * np.log(given), 0.0).sum()
+    return {"price": float(price / n_sites), "entropy": float(entropy / n_sites)}
+
+
+def compatible_table(model: ConditionalModel, n_sites: int, temperature: float = 1.0) -> TabularModel:
+    """The conditionals of the stationary law as a model at temperature one, with scores rounded as a network's are.
+
+    They fit a joint, so that their price is that of rounding to float32 alone.
+    """
+    law = exact.stationary_law(exact.transition_matrix(model, n_sites, temperature))
+    joint = np.log(np.maximum(law, 1e-300)).reshape((model.n_tokens,) * n_sites)
+    normalised = [joint - np.logaddexp.reduce(joint, axis=i, keepdims=True) for i in range(n_sites)]
+    return TabularModel(np.stack(normalised).astype(np.float32))
+
+
+def price_table(tables: ArrayLike, temperatures: ArrayLike) -> pd.DataFrame:
+    """Price of incompatibility of many systems.
+
+    Parameters
+    ----------
+    tables : array_like, float[T, n, V, ..., V]
+        From `restricted_tables`.
+    temperatures : array_like, float[K]
+
+    Returns
+    -------
+    DataFrame
+        One row for each table and temperature: ``template, temperature``, those of `incompatibility_price`, ``floor``,
+        the price of the `compatible_table`, and ``TV``, between stationary law and normalised pseudo-likelihood.
+    """
+    rows = []
+    for k, table in enumerate(np.asarray(tables)):
+        model = TabularModel(table)
+        for t in check_temperatures(temperatures).tolist():
+            floor = incompatibility_price(compatible_table(model, model.n_sites, t), model.n_sites)["price"]
+            law = exact.stationary_law(exact.transition_matrix(model, model.n_sites, t))
+            apart = 0.5 * np.abs(law - exact.pseudo_likelihood(model, model.n_sites, t)).sum()
+            found = incompatibility_price(model, model.n_sites, t)
+            rows.append({"template": k, "temperature": t, **found, "floor": floor, "TV": apart})
+    return pd.DataFrame(rows)
+
+
+# The margin theorem --------------------------------------------------------------------------------------------------
+
+
+def margin_cases(model: ConditionalModel, n_sites: int, temperatures: ArrayLike, limit: int = 2**40) -> pd.DataFrame:
+    r"""Both sides of the margin theorem for every smallest set with a positive margin (`exact.margin_sets`).
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    n_sites : int
+    temperatures : array_like, float[K]
+    limit : int
+        Most steps of a mixing time.
+
+    Returns
+    -------
+    DataFrame
+        One row for each set and temperature: ``temperature, states`` (in the set), ``margin``, ``mass``; ``escape``,
+        the largest probability of a step out of the set; ``conductance``; ``bound``, :math:`(|V|-1)e^{-\gamma/\tau}` on
+        both; ``mixing_time``, nan above `limit`; ``lower``, the bound on it, nan where the set has more than half the
+        mass.
+    """
+    states, rows = all_states(model.n_tokens, n_sites), []
+    basins = [(codes, exact.margin(model, states[codes])) for codes in exact.margin_sets(model, n_sites)]
+    for t in check_temperatures(temperatures).tolist() if basins else []:
+        matrix = exact.transition_matrix(model, n_sites, t)
+        law, dense = exact.stationary_law(matrix), matrix.toarray()
+        try:
+            steps = exact.mixing_time(matrix, limit=limit, law=law)
+        except ValueError:
+            steps = np.nan
+        for codes, gamma in basins:
+            mass, out = law[codes].sum(), np.delete(dense[codes], codes, axis=1).sum(1)
+            lower = (
+                mixing_lower_bound(gamma, t, model.n_tokens) if mass <= 0.5 + 1e-12 else np.nan
+            )  # half, but for rounding
+            rows.append({
+                "temperature": t, "states": len(codes), "margin": gamma, "mass": mass, "escape": out.max(),
+                "conductance": (law[codes] * out).sum() / mass, "bound": escape_bound(gamma, t, model.n_tokens),
+                "mixing_time": steps, "lower": lower,
+            })  # fmt: skip
+    names = ["temperature", "states", "margin", "mass", "escape", "conductance", "bound", "mixing_time", "lower"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def all_margin_cases(tables: ArrayLike, temperatures: ArrayLike) -> pd.DataFrame:
+    """`margin_cases` of many tables float[T, n, V, ..., V], with the number of the ``template``."""
+    models = [TabularModel(table) for table in np.asarray(tables)]
+    found = [margin_cases(m, m.n_sites, temperatures).assign(template=k) for k, m in enumerate(models)]
+    return pd.concat([cases for cases in found if len(cases)] or found, ignore_index=True)

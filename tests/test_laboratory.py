@@ -1,0 +1,103 @@
+"""The price of incompatibility and the margin theorem on many small systems, against enumeration."""
+
+import numpy as np
+import pytest
+import scipy.special
+from conftest import random_ising, random_joint, random_table
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glauber_lib import exact, laboratory
+from glauber_lib.models import IsingModel, TabularModel, all_states
+
+# The price of incompatibility --------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 2**32), st.sampled_from([0.3, 1.0, 5.0]))
+@settings(max_examples=20)
+def test_a_joint_has_no_price(seed, temperature):
+    for model, n in ((random_ising(4, seed=seed), 4), (random_joint(3, 3, seed=seed)[0], 3)):
+        found = laboratory.incompatibility_price(model, n, temperature)
+        assert abs(found["price"]) < 1e-13 and found["entropy"] > 0
+
+
+def test_the_price_is_the_divergence_of_the_conditionals_of_the_stationary_law():
+    model, n, temperature = random_table(3, 3, seed=1), 3, 0.7
+    law = exact.stationary_law(exact.transition_matrix(model, n, temperature))
+    states, price, entropy = all_states(3, n), 0.0, 0.0
+    for x, p in zip(states, law, strict=True):
+        for i in range(n):
+            line = [y for y in range(27) if (np.delete(states[y], i) == np.delete(x, i)).all()]
+            scores = model.scores(x[None], np.array([i]))[0].numpy()
+            own = scipy.special.softmax(scores / temperature)
+            price += p * np.log(p / law[line].sum() / own[x[i]]) / n
+            entropy -= p * (own * np.log(own)).sum() / n
+    found = laboratory.incompatibility_price(model, n, temperature)
+    assert found["price"] == pytest.approx(price) and found["entropy"] == pytest.approx(entropy)
+
+
+def test_an_incompatible_model_has_a_price_far_above_rounding():
+    table = laboratory.price_table([random_table(3, 3, seed=k).to_arrays()["table"] for k in range(5)], [1.0, 4.0])
+    assert len(table) == 10 and (table.price > 1e4 * table.floor.abs()).all()
+    assert (table.floor.abs() < 1e-12).all() and table.TV.between(0, 1).all()
+
+
+def test_a_weak_conflict_costs_the_square_of_its_size():
+    rng = np.random.default_rng(0)
+    joint, conflict = rng.normal(size=(2, 2)), rng.normal(size=(2, 2, 2))
+    price = [laboratory.incompatibility_price(TabularModel(joint + e * conflict), 2)["price"] for e in (1e-2, 1e-3)]
+    assert price[0] / price[1] == pytest.approx(100, rel=0.05)
+
+
+# Margins -----------------------------------------------------------------------------------------------------------
+
+
+def sets_with_a_margin(model, n):
+    """All sets of states of a tiny system with a positive margin, as frozen sets of codes."""
+    states = all_states(model.n_tokens, n)
+    sets = [[k for k in range(len(states)) if mask >> k & 1] for mask in range(1, 2 ** len(states) - 1)]
+    return {frozenset(codes) for codes in sets if exact.margin(model, states[codes]) > 0}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_smallest_sets_with_a_margin_are_those_of_the_enumeration(seed):
+    model = random_table(3, 2, seed=seed)
+    everything = sets_with_a_margin(model, 3)
+    found = {frozenset(codes.tolist()) for codes in exact.margin_sets(model, 3)}
+    assert found <= everything
+    for members in everything:  # each is a union of sets found
+        assert members == frozenset().union(*(small for small in found if small <= members))
+
+
+def test_ties_have_no_margin():
+    assert exact.margin_sets(TabularModel(np.zeros((2, 2, 2))), 2) == []
+
+
+@given(st.integers(0, 2**32), st.sampled_from([0.2, 0.5, 1.0]))
+@settings(max_examples=30)
+def test_the_margin_theorem_holds_in_every_case(seed, temperature):
+    cases = laboratory.margin_cases(random_table(3, 3, seed=seed, spread=3.0), 3, [temperature])
+    assert (cases.escape <= cases.bound + 1e-12).all() and (cases.conductance <= cases.bound + 1e-12).all()
+    assert not (cases.lower > cases.mixing_time).any()
+
+
+def test_the_cases_hold_what_the_exact_laboratory_gives():
+    ring = np.roll(np.eye(5), 1, axis=1)
+    model, temperature = IsingModel(ring + ring.T), 0.5
+    cases = laboratory.all_margin_cases([exact.tabulate(model, 5).to_arrays()["table"]] * 2, [temperature])
+    assert set(cases.template) == {0, 1} and cases.lower.notna().sum() >= 4
+    matrix = exact.transition_matrix(model, 5, temperature)
+    up = cases[(cases.states == 1) & (cases.template == 0)].iloc[0]
+    assert up.margin == pytest.approx(4.0) and up.mixing_time == exact.mixing_time(matrix)
+    assert up.conductance == pytest.approx(exact.conductance(matrix, [0])) and up.mass < 0.5
+    assert laboratory.margin_cases(model, 5, [temperature], limit=3).mixing_time.isna().all()
+
+
+def test_a_template_becomes_the_table_of_its_restricted_model(tiny):
+    model = tiny["bert"]
+    templates = np.array([[10, 11, 10, 13, 14, 15], [20, 21, 22, 23, 24, 24]])
+    tables = laboratory.restricted_tables(model, templates, 3, 2, seed=2)
+    assert tables.shape == (2, 3, 2, 2, 2) and np.isfinite(tables).all()
+    assert (tables == laboratory.restricted_tables(model, templates, 3, 2, seed=2)).all()
+    with pytest.raises(ValueError, match="needs 3 different words, got 2"):
+        laboratory.restricted_tables(model, [[10, 11, 10, 11]], 3, 3)
