@@ -7,6 +7,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from glauber_lib.chains import run_chains
+from glauber_lib.checks import check_count, check_temperature
 from glauber_lib.models import ConditionalModel
 from glauber_lib.stats import Estimate, poisson_interval
 from glauber_lib.survival import median_survival
@@ -34,7 +35,14 @@ def find_traps(trace: Trace, *, stride: int = 50, window: int = 300, per_chain: 
     DataFrame
         ``chain``, ``temperature``, ``state`` (tuple, the modal state of the run), ``found``, the run's length in steps.
         A trap was found because it is long: its duration is to be measured anew, by `time_traps`.
+
+    Raises
+    ------
+    ValueError
+        For a stride, window or number of traps below one, or a stride above the window: steps between would be in none.
     """
+    stride, window = _check_windows(stride, window)
+    per_chain = check_count(per_chain, "per_chain", least=1)
     looks, rows, seen = np.arange(0, trace.n_steps + 1, stride), [], set()
     for chain, temperature in enumerate(trace.temperature):
         visits = trace.visits(chain)
@@ -45,6 +53,12 @@ def find_traps(trace: Trace, *, stride: int = 50, window: int = 300, per_chain: 
         seen.update((temperature, state) for state in fresh)
         rows += [(chain, temperature, state, lengths[state]) for state in fresh]
     return pd.DataFrame(rows, columns=["chain", "temperature", "state", "found"])
+
+
+def _check_windows(stride, window):
+    """Stride and window as int; ValueError unless every step lies in a window."""
+    window = check_count(window, "window", least=1)
+    return check_count(stride, "stride", least=1, most=window), window
 
 
 def held_longest(trace: Trace) -> pd.DataFrame:
@@ -97,8 +111,14 @@ def time_traps(
     ------
     KeyboardInterrupt
         After Ctrl-C, before the budget is used up.
+    ValueError
+        Without a set, for fewer than one chain, a stride or window as `find_traps`, and as from `run_chains`.
     """
-    temperature = np.broadcast_to(np.asarray(temperature, float), len(sets))
+    if not len(sets):
+        raise ValueError("need a set to time chains in, got none")
+    repeats, n_steps = check_count(repeats, "repeats", least=1), check_count(n_steps, "n_steps")
+    stride, window = _check_windows(stride, window)
+    temperature = check_temperature(temperature, (len(sets),))
     starts = np.repeat([grown.states[0] for grown in sets], repeats, axis=0)
     trace = run_chains(
         model, starts, n_steps=n_steps, temperature=np.repeat(temperature, repeats), seed=seed, progress=progress

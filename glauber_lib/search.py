@@ -12,7 +12,14 @@ from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
 from glauber_lib.answers import ask
-from glauber_lib.checks import check_contexts, check_count, check_replacements, check_seed, check_temperatures
+from glauber_lib.checks import (
+    check_contexts,
+    check_count,
+    check_indices,
+    check_replacements,
+    check_seed,
+    check_temperatures,
+)
 from glauber_lib.influence import best_and_random
 from glauber_lib.models import ConditionalModel
 
@@ -32,13 +39,20 @@ def pair_influence(
     Returns
     -------
     ndarray, float64[B, K]
+
+    Raises
+    ------
+    ValueError
+        For states of different shapes, or sites that are not one of each pair's own.
     """
     x, y = check_contexts(x, model.n_tokens), check_contexts(y, model.n_tokens)
     if x.shape != y.shape:
         raise ValueError(f"x and y must have one shape, got {x.shape} and {y.shape}")
-    found = []
+    sites, found = check_indices(sites, x.shape[1], "sites"), []
+    if sites.shape != (len(x),):
+        raise ValueError(f"sites must hold one site for each of {len(x)} pairs, got shape {sites.shape}")
     for rows in np.array_split(np.arange(len(x)), -(-len(x) * model.n_tokens // 2**22)):  # (B, V) float64 at a time
-        scores = ask(model, np.concatenate([x[rows], y[rows]]), np.tile(np.asarray(sites)[rows], 2)).double()
+        scores = ask(model, np.concatenate([x[rows], y[rows]]), np.tile(sites[rows], 2)).double()
         laws = (torch.softmax(scores / t, dim=-1).view(2, len(rows), -1) for t in check_temperatures(temperatures))
         found.append(torch.stack([0.5 * (p - q).abs().sum(-1) for p, q in laws], dim=1).cpu().numpy())
     return np.concatenate(found)

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from glauber_lib.chains import run_chains
-from glauber_lib.checks import check_count, check_state
+from glauber_lib.checks import check_count, check_seed, check_state
 from glauber_lib.drift import birth_death_time, token_drift
 from glauber_lib.engine import Conditionals
 from glauber_lib.models import ConditionalModel
@@ -117,13 +117,18 @@ def run_in_strip(
     Raises
     ------
     ValueError
-        If `start` lies outside, or there are fewer than two epochs.
+        If `start` lies outside, for fewer than two epochs or one chain, a token that the model lacks, a floor that no
+        count is above, and as from `run_chains`.
     KeyboardInterrupt
         After Ctrl-C, before the budget is used up.
     """
-    start, n_chains = check_state(start, model.n_tokens), check_count(n_chains, "n_chains", least=1)
-    if (start == token).sum() <= floor or epochs < 2:
-        raise ValueError(f"need a start above the floor {floor} and two epochs, got {(start == token).sum()}, {epochs}")
+    start, token = check_state(start, model.n_tokens), check_count(token, "token", most=model.n_tokens - 1)
+    n_chains, epochs = check_count(n_chains, "n_chains", least=1), check_count(epochs, "epochs", least=2)
+    seed, floor = check_seed(seed), check_count(floor, "floor", most=len(start) - 1)
+    if (start == token).sum() <= floor:
+        raise ValueError(
+            f"need a start above the floor {floor}, got one with the token at {(start == token).sum()} sites"
+        )
     outside = lambda states: (states == token).sum(1) <= floor  # noqa: E731
     rng, remembering = np.random.default_rng([seed, 4]), _Remembering(model)
     state, past = np.tile(start, (n_chains, 1)), [[] for _ in range(n_chains)]

@@ -151,11 +151,14 @@ def grow_sets(
     Raises
     ------
     ValueError
-        For a temperature that is not positive and finite, or a `cap` below one.
+        For a temperature that is not positive and finite, a tolerance that is no number >= 0, or a `cap`, `least` or
+        `kept` below one.
     """
     seeds, cap = check_contexts(seeds, model.n_tokens), check_count(cap, "cap", least=1)
     temperature = check_temperature(temperature, (len(seeds),))
-    kept = min(check_count(kept, "kept", least=1), model.n_tokens - 1)
+    kept, least = min(check_count(kept, "kept", least=1), model.n_tokens - 1), check_count(least, "least", least=1)
+    if not 0 <= tolerance < np.inf:
+        raise ValueError(f"tolerance must be a number >= 0, got {tolerance}")
     sets = [_Growing(state, tau, kept) for state, tau in zip(seeds, temperature, strict=True)]
     growing = sets
     with tqdm(total=len(sets), desc=progress, unit="set", disable=progress is None, leave=False) as bar:

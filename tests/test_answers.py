@@ -11,7 +11,17 @@ import torch
 from conftest import random_table
 
 import glauber_lib
-from glauber_lib import drift, exact, influence, kernels, margins
+from glauber_lib import (
+    contraction,
+    drift,
+    exact,
+    influence,
+    kernels,
+    margins,
+    search,
+    strips,
+    trapping,
+)
 from glauber_lib.answers import ask, check_scores
 from glauber_lib.chains import run_chains
 from glauber_lib.couplings import coalesce
@@ -58,8 +68,13 @@ ASKERS = {
     "rectangles": lambda m: measure_rectangles(m, RECTANGLES),
     "replacements": lambda m: influence.replacement_tokens(m, START, 2),
     "influence": lambda m: influence.measure_influence(m, START, np.ones((2, 3, 1), int), SMALL_T),
-    "influence of a column": lambda m: influence.column_influence(m, START, NEAR, 2, 1.0),
-    "influence searched": lambda m: influence.search_influence(m, START, 2, rounds=3, candidates=4),
+    "influence of pairs": lambda m: search.pair_influence(m, START, NEAR, [1] * len(START), [1.0]),
+    "influence searched": lambda m: search.search_column(m, START, 2, rounds=3, candidates=4),
+    "influence of drawn changes": lambda m: contraction.drawn_influence(m, START, 1.0),
+    "sets grown": lambda m: trapping.grow_sets(m, START, 1.0, cap=3),
+    "chains in a strip": lambda m: strips.run_in_strip(
+        m, START[0], int(START[0][0]), 0, 1.0, n_chains=9, epochs=2, n_steps=30
+    ),
     "tabulate": lambda m: exact.tabulate(m, 3),
     "solve_system": lambda m: exact.solve_system(m, 3, [1.0]),
     "exact oscillation": lambda m: exact.oscillation(m, 3),

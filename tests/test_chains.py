@@ -449,7 +449,7 @@ def trace_settings(n):
 
 
 @pytest.mark.parametrize("holding", ["path", "geometric"])
-@pytest.mark.parametrize("call", [1, 2, 40, 300])
+@pytest.mark.parametrize("call", [1, 2, 40, 120])
 @pytest.mark.slow
 def test_an_interrupted_run_is_resumed_on_the_path_of_an_uninterrupted_one(call, holding):
     model, states = random_table(3, 3), np.zeros((2, 3), int)
@@ -492,7 +492,7 @@ def test_a_run_may_be_interrupted_at_any_line(line, holding):
 
 
 @pytest.mark.parametrize("holding", ["path", "geometric"])
-@pytest.mark.parametrize("call", [3, 40, 300])
+@pytest.mark.parametrize("call", [3, 40, 120])
 @pytest.mark.slow
 def test_a_run_that_died_goes_on_from_its_checkpoint_on_the_same_path(call, holding, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoints, "CHECKPOINT", 0.0)

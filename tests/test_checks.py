@@ -7,10 +7,12 @@ from conftest import Watched, random_ising, random_table
 
 from glauber_lib import exact
 from glauber_lib.checks import check_count, check_indices, check_question, check_states, check_whole
+from glauber_lib.contraction import drawn_influence
+from glauber_lib.crossover import couple_passages
 from glauber_lib.drift import predict_count_escape, scan_drift, states_with_count, token_drift
 from glauber_lib.escape import time_count_escapes, time_escapes
 from glauber_lib.incompatibility import Rectangles, measure_rectangles, sample_rectangles
-from glauber_lib.influence import column_influence, measure_influence, replacement_tokens, search_influence
+from glauber_lib.influence import measure_influence, replacement_tokens
 from glauber_lib.kernels import run
 from glauber_lib.margins import (
     basin_escape_times,
@@ -20,6 +22,9 @@ from glauber_lib.margins import (
     score_gaps,
 )
 from glauber_lib.models import RestrictedModel
+from glauber_lib.search import pair_influence, search_column
+from glauber_lib.strips import run_in_strip
+from glauber_lib.trapping import grow_sets
 
 
 @pytest.mark.parametrize("value", [5, 5.0, np.int8(5), np.uint64(5), np.float32(5), np.array(5), torch.tensor(5)])
@@ -128,8 +133,14 @@ ASKS_OF_STATES = {
     ),
     "replacement_tokens": lambda m, x: replacement_tokens(m, x, 2),
     "measure_influence": lambda m, x: measure_influence(m, x, R, [1.0]),
-    "column_influence": lambda m, x: column_influence(m, x, np.array(X), 0, 1.0),
-    "search_influence": lambda m, x: search_influence(m, x, 0, rounds=2, candidates=2),
+    "pair_influence": lambda m, x: pair_influence(m, x, np.array(X), [0, 1], [1.0]),
+    "search_column": lambda m, x: search_column(m, x, 0, rounds=2, candidates=2),
+    "drawn_influence": lambda m, x: drawn_influence(m, x, 1.0),
+    "grow_sets": lambda m, x: grow_sets(m, x, 1.0, cap=3),
+    "run_in_strip": lambda m, x: [
+        run_in_strip(m, row, int(row[0]), 0, 1.0, n_chains=2, epochs=2, n_steps=5) for row in x[::-1]
+    ],
+    "couple_passages": lambda m, x: couple_passages(m, x, [1.0], n_pairs=1, n_steps=5),
     "score_gaps": lambda m, x: score_gaps(m, x[1]) + score_gaps(m, x[0]),
     "escape_probability": lambda m, x: [escape_probability(m, row, 1.0) for row in x[::-1]],
     "describe_trap": lambda m, x: [describe_trap(m, row, 1.0) for row in x[::-1]],
@@ -163,11 +174,19 @@ BAD_NUMBERS = {
     "rectangles, seed": lambda m, k: sample_rectangles(m, X, 3, seed=k or -1),
     "replacements, n": lambda m, k: replacement_tokens(m, X, k),
     "replacements, seed": lambda m, k: replacement_tokens(m, X, 2, seed=k or -1),
-    "search, site": lambda m, k: search_influence(m, X, k or -1, rounds=2),
-    "search, rounds": lambda m, k: search_influence(m, X, 0, rounds=k),
-    "search, candidates": lambda m, k: search_influence(m, X, 0, rounds=2, candidates=k),
-    "search, seed": lambda m, k: search_influence(m, X, 0, rounds=2, seed=k or -1),
-    "column, site": lambda m, k: column_influence(m, np.array(X), np.array(X), k or -1, 1.0),
+    "search, site": lambda m, k: search_column(m, X, k or -1, rounds=2),
+    "search, rounds": lambda m, k: search_column(m, X, 0, rounds=k),
+    "search, candidates": lambda m, k: search_column(m, X, 0, rounds=2, candidates=k),
+    "search, seed": lambda m, k: search_column(m, X, 0, rounds=2, seed=k or -1),
+    "drawn changes, seed": lambda m, k: drawn_influence(m, X, 1.0, seed=k or -1),
+    "growth, cap": lambda m, k: grow_sets(m, X, 1.0, cap=k),
+    "strip, chains": lambda m, k: run_in_strip(m, X[0], 2, 0, 1.0, n_chains=k, epochs=2, n_steps=5),
+    "strip, epochs": lambda m, k: run_in_strip(m, X[0], 2, 0, 1.0, n_chains=2, epochs=k, n_steps=5),
+    "strip, token": lambda m, k: run_in_strip(m, X[0], k or -1, 0, 1.0, n_chains=2, epochs=2, n_steps=5),
+    "strip, seed": lambda m, k: run_in_strip(m, X[0], 2, 0, 1.0, n_chains=2, epochs=2, n_steps=5, seed=k or -1),
+    "pairs of passages, pairs": lambda m, k: couple_passages(m, X, [1.0], n_pairs=k, n_steps=5),
+    "pairs of passages, steps": lambda m, k: couple_passages(m, X, [1.0], n_pairs=1, n_steps=k or -1),
+    "pairs of passages, seed": lambda m, k: couple_passages(m, X, [1.0], n_pairs=1, n_steps=5, seed=k or -1),
     "escapes, repeats": lambda m, k: time_escapes(m, X[0], X, 1.0, repeats=k, n_steps=5),
     "escapes, n_steps": lambda m, k: time_escapes(m, X[0], X, 1.0, repeats=2, n_steps=k or -1),
     "escapes, seed": lambda m, k: time_escapes(m, X[0], X, 1.0, repeats=2, n_steps=5, seed=k or -1),

@@ -73,7 +73,7 @@ def test_influence_is_that_of_the_processor(pair):
     for model in pair("bert"):
         contexts = model.states(TEXTS[:2], n=6)
         tokens = replacement_tokens(model, contexts, 3)
-        points.append(measure_influence(model, contexts, tokens, [0.5, 2.0]).points)
+        points.append(measure_influence(model, contexts, tokens, [0.5, 2.0]).points())
     pd.testing.assert_frame_equal(*points, rtol=1e-9)
 
 

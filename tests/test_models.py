@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from glauber_lib import answers
 from glauber_lib import embedded as embedded_models
 from glauber_lib.chains import run_chains
+from glauber_lib.contraction import drawn_influence
 from glauber_lib.draws import probabilities
 from glauber_lib.embedded import (
     EMBEDDED,
@@ -30,7 +31,6 @@ from glauber_lib.embedded import (
     save_embedded,
     stored_weights,
 )
-from glauber_lib.influence import column_influence
 from glauber_lib.language import CausalLM, MaskedLM, load_model
 from glauber_lib.models import IsingModel, TabularModel, all_states
 from glauber_lib.networks import n_positions
@@ -942,4 +942,4 @@ def test_no_state_is_asked_about_nothing(tiny):
     for read in (lambda: model.scores(none, none[:, 0]), lambda: tiny["gpt2"].log_prob(none)):
         with pytest.raises(ValueError, match="need a state at least"):
             read()
-    assert column_influence(model, [[0], [1]], [[2], [3]], 0, 1.0).tolist() == [0, 0]  # one site has no other
+    assert drawn_influence(model, [[0], [1]], 1.0).tolist() == [0, 0]  # one site has no other
