@@ -1048,9 +1048,9 @@ def better(h, single, *lives):
     return retention.rank_concordance(h, *lives) - retention.rank_concordance(single, *lives)
 
 
-def claim_of_traps(name, estimate, note):
-    """A claim about traps; not measurable where no chain was trapped."""
-    run.claim(f"bounds/{name}", estimate if trapped else None, note=note if trapped else "no chain was trapped")
+def of_traps(estimate, note):
+    """What a claim about traps says; not measurable where no chain was trapped."""
+    return {"estimate": estimate if trapped else None, "note": note if trapped else "no chain was trapped"}
 
 
 for ending, (time, end) in endings.items():
@@ -1062,13 +1062,13 @@ for ending, (time, end) in endings.items():
         f"{context}; over 1/escape the factor is {alone:.3g}; {1 - rows[end].mean():.0%} censored; of {len(off)} traps whose end was seen "
         f"{off.between(1 / 3, 3).sum()} have a mean within the factor"
     )
-    claim_of_traps(f"grown-set-gives-durations/{ending}", factor, note)
+    run.claim(f"bounds/grown-set-gives-durations/{ending}", **of_traps(factor, note))
     ahead = bootstrap_estimate(rows.h, rows.single, *lives, rows.trap, statistic=better, **by_chain)
     of_set, of_state, _, of_bound = (ranks[ending, name] for name in PREDICTORS)
     note = f"D {of_set.value:.3f} of h, {of_state.value:.3f} of 1/escape"
-    claim_of_traps(f"grown-set-ranks-better/{ending}", ahead, note)
+    run.claim(f"bounds/grown-set-ranks-better/{ending}", **of_traps(ahead, note))
     note = "at one temperature the bound orders by the smallest gap"
-    claim_of_traps(f"worst-case-bound-ranks-traps/{ending}", of_bound, note)
+    run.claim(f"bounds/worst-case-bound-ranks-traps/{ending}", **of_traps(of_bound, note))
 
 # %% [markdown]
 # What the paper's bound says of the size of stays, its order for single states, and the two checks of the simulator:
@@ -1077,7 +1077,9 @@ for ending, (time, end) in endings.items():
 # NBVAL_CHECK_OUTPUT
 silent = (~(held["bound on the mean stay"] > 1)).groupby(found.chain).all()
 note = f"every token is the argmax, as the theorem asks, in {int((facts.min_gap > 0).sum())} of {len(found)} states"
-claim_of_traps("worst-case-bound-is-loose", share_estimate(int(silent.sum()), len(silent), unit="chains"), note)
+run.claim(
+    "bounds/worst-case-bound-is-loose", **of_traps(share_estimate(int(silent.sum()), len(silent), unit="chains"), note)
+)
 stays = [
     run.cached(
         escape.time_escapes, model, state, state[None], temperature, repeats=run["stay_repeats"],
