@@ -651,6 +651,7 @@ run.claim("crossover/rhat-sees-the-transition", hottest, note=note)
 # With the pairs of the default profile the exponent of the width is too uncertain to tell no sharpening from $n^{-1/2}$
 # (`no-sharpening`, `width-is-constant`). The transition temperature depends on the multiple of n log n that defines it.
 # The solved chain has no slow regime, so it does not test whether coalescence stands for mixing where mixing is slow.
+# More pairs, more temperatures and longer texts stand in the profile `paper`, which was not run.
 
 # %%
 run.finish()
