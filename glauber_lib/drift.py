@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
 from glauber_lib.checks import check_contexts, check_count, check_seed, check_temperatures
-from glauber_lib.influence import threshold
 from glauber_lib.margins import escape_probability, scores_by_site
 from glauber_lib.models import ConditionalModel
 from glauber_lib.stats import bootstrap_interval
@@ -206,11 +205,19 @@ def summarize_scan(scan: pd.DataFrame) -> pd.DataFrame:
         leads = group.groupby("temperature").lead.min(skipna=False)  # nan where all sites hold the token
         lead, lost = leads.iloc[0], np.nan
         if lead > 0:
-            lost = threshold(leads.index.to_numpy(), leads.to_numpy() + 1)
-            lost = np.inf if np.isnan(lost) else lost
+            lost = _last_fall(leads.index.to_numpy(), leads.to_numpy())
         allowed = np.exp(max(lead, 0.0) * (count - 1))
         rows.append({"token": token, "count": count, "lead": lead, "allowed": allowed, "lost": lost})
     return pd.DataFrame(rows)
+
+
+def _last_fall(temperatures, leads):
+    """Temperature above which leads stay below zero, interpolated in log τ; infinite if they do not at the highest."""
+    k = np.flatnonzero(leads > 0)[-1]
+    if k == len(leads) - 1:
+        return np.inf
+    share = leads[k] / (leads[k] - leads[k + 1]) if np.isfinite(leads[k]) else 1.0  # lost at the next temperature
+    return float(temperatures[k] * (temperatures[k + 1] / temperatures[k]) ** share)
 
 
 def predict_count_escape(
