@@ -218,7 +218,7 @@ def refuse_one_text(texts: Sequence[str]) -> None:
 def refuse_cut_texts(
     texts: Sequence[str],
     tokenizer: Any,
-    most: int | None,
+    most: float | None,
     reader: str,
     *,
     prompt: str = "",
@@ -230,7 +230,7 @@ def refuse_cut_texts(
     ----------
     texts : list of str
     tokenizer : transformers.PreTrainedTokenizerBase
-    most : int or None
+    most : float or None
         Most tokens that are read, special ones included; None if there is no limit.
     reader : str
         What the error calls the reader.
