@@ -183,5 +183,5 @@ def test_seeds_without_topics_are_the_best_scored_and_each_is_taken_once():
     assert list(seeds.id) == ["d", "c", "a", "b"] and list(seeds.topic) == ["food", "food", "sport", "sport"]
     assert rest.empty
     labelled = passages.assign(topic=["food", "sport", "food", "food"])
-    seeds, rest = choose_seeds(labelled, ["food", "sport"], 2, None)
-    assert list(seeds.id) == ["a", "c", "b"] and list(rest.id) == ["d"]
+    seeds, rest = choose_seeds(labelled, ["food", "sport"], 1, None)
+    assert list(seeds.id) == ["a", "b"] and list(rest.id) == ["c", "d"]

@@ -666,6 +666,7 @@ def test_check_leaves_out_a_notebook_without_a_table_and_says_so(capsys, monkeyp
 def test_the_timed_measurement_is_of_the_lengths_and_rows_that_are_asked_for(tiny):
     sizes = []
     counted = SimpleNamespace(
+        n_tokens=tiny["bert"].n_tokens,
         states=tiny["bert"].states,
         scores=lambda x, sites: sizes.append((x.shape, set(sites))) or tiny["bert"].scores(x, sites),
     )
@@ -676,11 +677,12 @@ def test_the_timed_measurement_is_of_the_lengths_and_rows_that_are_asked_for(tin
 
 def test_an_estimate_grows_with_the_tokens_of_a_state_and_needs_every_speed():
     settings = load_profile("mini", "04_basins")
-    hours = check.estimate_hours(settings, {"minilm-6l": 10.0, "minilm-3l": 20.0}, 20)
-    assert hours == pytest.approx(sum(cost.conditionals / (10 if cost.model == "minilm-6l" else 20) / 3600
+    speeds = {cost.model: 10.0 for cost in declared_cost(settings)}
+    hours = check.estimate_hours(settings, speeds, 20)
+    assert hours == pytest.approx(sum(cost.conditionals / 10 * (cost.sites + 2) / 22 / 3600
                                       for cost in declared_cost(settings)))  # fmt: skip
-    assert check.estimate_hours(settings, {"minilm-6l": 10.0, "minilm-3l": 20.0}, 9) == pytest.approx(2 * hours)
-    assert check.estimate_hours(settings, {"minilm-6l": 10.0}, 20) is None
+    assert check.estimate_hours(settings, speeds, 9) == pytest.approx(2 * hours)
+    assert check.estimate_hours(settings, {"another": 10.0}, 20) is None
 
 
 LOAD = """
