@@ -260,7 +260,7 @@ run.save_figure(figure, "fig3-scaling")
 # of the profile). Below left, Kaplan–Meier medians of the hitting times with 95% intervals, and the fits; right, Kaplan–Meier curves.
 # The lengths are too near each other to tell a power of n from a power of log n (`crossover-exponents`). The curves at the lower temperature
 # stop at the end of the run, which does not show whether they would fall on.
-# A fixed distance below saturation asks for a fixed share of the sites to be resampled, which takes a multiple of n steps: the laws n and n log n
+# A possible reason, not tested: a fixed distance below saturation asks for a fixed share of the sites to be resampled, which takes a multiple of n steps: the laws n and n log n
 # differ by what the last sites take.
 
 # %% [markdown]
@@ -271,7 +271,7 @@ run.save_figure(figure, "fig3-scaling")
 # The transition temperature $\tau_c(n)$ is the one at which half of the pairs meet within the budget.
 #
 # **Claimed.** At the lowest temperature tried most pairs do not meet within the budget (*contradicted by* an interval of the share above one
-# half). The paper says that no pair meets below the transition; any pair that met contradicts that, and the share says how many.
+# half). The paper says that no pair meets below the transition; the lowest temperature tried lies within the transition, so the share there does not test that.
 # $\tau_c$ rises with n (*contradicted by* a ratio of largest to smallest length whose interval lies below one). $\tau_c$ itself is a number
 # without a claim: a $\tau_c$ is only found between the lowest and the highest temperature tried, so "above one" could not fail.
 # The claim about the lowest temperature replaced $\tau_c > 1$ after a first run of the default profile.
@@ -636,16 +636,16 @@ run.claim("crossover/rhat-sees-the-transition", hottest, note=note)
 #
 # ## What was found
 # **Seen.** Pairs pass smoothly from rarely meeting to nearly always meeting as temperature rises, at temperatures above the model's own
-# (`few-meet-at-the-coldest`, `transition-temperature`). That no pair meets below the transition is too strong: some do at every temperature
-# tried. The transition temperature rises slowly with n although the budget grows like n log n (`transition-moves-up`).
+# (`few-meet-at-the-coldest`, `transition-temperature`). No temperature far below $\tau_c$ was tried, so that no pair meets there is not tested.
+# The transition temperature rises slowly with n although the budget grows like n log n (`transition-moves-up`).
 # With time over n log n and temperature over $\tau_c(n)$ the curves of the shortest and the longest texts agree within the stated factor above
 # the transition (`collapse`). At one and the same temperature their ratio is within that factor too, so the collapse says little about the scales.
 # On the solved chain coalescence takes about as long as mixing.
 #
 # **Taken back.** The drift at a fixed step does not grow with n. Before saturation the drift falls, because a longer text has fewer updates a
-# site; after saturation no trend is found (`drift-against-n`). At high temperature hitting times do not follow n log n:
-# the law n fits better at every distance tried (`hitting-time-law`, `hitting-time-exponent`). A fixed distance below saturation is reached when a
-# fixed share of the sites was resampled, which takes a multiple of n steps.
+# site; after saturation no trend is found (`drift-against-n`). At the lengths tried and one high temperature the law n fits hitting
+# times better than n log n, at every distance (`hitting-time-law`, `hitting-time-exponent`). A possible reason, not tested: a fixed distance below
+# saturation takes a fixed share of the sites to be resampled, which takes a multiple of n steps.
 #
 # **Open.** Below the transition chains take longer, but whether most of the late ones stall is not decided at these lengths (`cold-drift-stalls`).
 # With the pairs of the default profile the exponent of the width is too uncertain to tell no sharpening from $n^{-1/2}$

@@ -884,15 +884,15 @@ run.claim(
 # chains are drawn to political content is therefore not supported for the embedded model: the rise alone is what these scorers give to any text that
 # has lost its topic. Whether the published scorers do so is open: the paper profile asks them the same.
 #
-# **States and texts.** Many of the visited states are not the states of their texts (`states-that-survive`). For the means of this section this makes
-# no difference above 0.05. The excess of politics over noise is smaller than that, one more reason to leave the excess undecided.
+# **States and texts.** Many of the visited states are not the states of their texts (`states-that-survive`). The means over the states
+# that are differ little from the means over all (`text-is-the-state`), but no less than the excess of politics over noise.
 #
 # **Traps.** Cold chains are trapped, and warm ones are not over the steps that both ran (`traps-exist`). Unlike those of the paper, most traps of the
 # embedded model are perfect (`perfect-traps`); the temperatures are not the same. Traps outlast the runs: more than half of them are cut off, and
-# their median duration has a lower end only. The two definitions of a trap agree beyond chance. Whether most traps belong to a family is undecided
+# their median duration has a lower end only. The two definitions of a trap overlap (`trap-definitions-agree`). Whether most traps belong to a family is undecided
 # (`trap-families`). No family was found by two chains, so families show where a chain went and not what the model attracts to.
 #
-# **Temperature.** That colder is slower is not shown for the coldest pair, whose drifts cannot be told from each other; it holds for the pairs above,
+# **Temperature.** That colder chains drift less far in the same steps is not shown for the coldest pair; it holds for the pairs above,
 # each at 95% by itself. The coldest chains repeat themselves. The hottest write noise, which any model does.
 #
 # **Prefixes, sentiment.** The sentiment of what follows depends on the prefix, by a test that replaced claims for single prefixes after a first run;
