@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -114,10 +115,16 @@ def describe_tokenizer(tokenizer) -> str:
     Truncation and padding are left out: each call of the tokenizer sets them as it is asked to.
     """
     if backend := getattr(tokenizer, "backend_tokenizer", None):
-        return json.dumps({**json.loads(backend.to_str()), "truncation": None, "padding": None})
+        return _without_use(backend.to_str())
     # written in Python, as ESM's is: its repr names the folder
     words, special = sorted(tokenizer.get_vocab().items()), tokenizer.special_tokens_map
     return json.dumps([type(tokenizer).__name__, special, words], default=str)
+
+
+@lru_cache(maxsize=16)  # every run of chains asks, and writing 30,000 words anew takes longer than a short run
+def _without_use(text):
+    """A tokenizer's JSON without what a call of it sets."""
+    return json.dumps({**json.loads(text), "truncation": None, "padding": None})
 
 
 def model_checksum(model: Any) -> str:

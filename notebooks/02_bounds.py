@@ -834,6 +834,7 @@ def draw_strip(axis, temperature):
     axis.set_title(f"States in the strip, τ = {temperature:g}")
 
 
+# %%
 def draw_departures(axis):
     """Observed and predicted times from the strongest token at all sites."""
     seen, unseen = departures[departures.left > 0], departures[departures.left == 0]
