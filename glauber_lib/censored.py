@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from scipy.special import log_ndtr
 
 from glauber_lib.checks import check_count, check_seed
+from glauber_lib.resampling import with_width
 from glauber_lib.stats import Interval
 
 _LOG_ROOT = 0.5 * np.log(2 * np.pi)
@@ -148,11 +149,12 @@ def resampled_interval(value: float, draws: ArrayLike, n_units: int) -> Interval
     """95% interval of an estimate from its bootstrap: Student's quantile times the standard deviation of the draws.
 
     With few units the percentile interval is too narrow; Student's quantile of ``n_units - 1`` degrees makes up for
-    that. Both ends are nan if the value, or more than a twentieth of the draws, is not finite.
+    that. Both ends are nan if the value, or more than a twentieth of the draws, is not finite, and of draws that
+    are all one.
     """
     draws = np.asarray(draws, float)
     found = draws[np.isfinite(draws)]
     if not np.isfinite(value) or len(found) < 0.95 * len(draws) or len(found) < 2 or n_units < 2:
         return np.nan, np.nan
     half = scipy.stats.t.ppf(0.975, n_units - 1) * found.std(ddof=1)
-    return float(value - half), float(value + half)
+    return with_width(value - half, value + half)

@@ -7,12 +7,14 @@ only as far as it exceeds the scorer's answer to texts of the same tokens in ano
 import numpy as np
 from numpy.typing import ArrayLike
 
+from glauber_lib.checks import check_contexts, check_count, check_indices
 from glauber_lib.stats import Estimate, bootstrap_estimate
 
 
 def shuffle_sites(states: ArrayLike, rng: np.random.Generator) -> np.ndarray:
     """States int[..., n] with the tokens of each permuted over its sites: the same words, no order."""
-    return rng.permuted(np.asarray(states), axis=-1)
+    states = np.asarray(states)
+    return rng.permuted(check_contexts(states.reshape(-1, states.shape[-1])).reshape(states.shape), axis=-1)
 
 
 def first_crossings(scores: ArrayLike, baseline: float) -> tuple[np.ndarray, np.ndarray]:
@@ -27,8 +29,15 @@ def first_crossings(scores: ArrayLike, baseline: float) -> tuple[np.ndarray, np.
     Returns
     -------
     low, crossed : ndarray, bool[C, L]
+
+    Raises
+    ------
+    ValueError
+        For scores that are nan, or a baseline that is not finite.
     """
     scores = np.asarray(scores)
+    if np.isnan(scores).any() or not np.isfinite(baseline):
+        raise ValueError(f"scores and baseline must be numbers, got {np.isnan(scores).sum()} nan, baseline {baseline}")
     low = scores[0] <= baseline
     return low, (scores[1:] > baseline).any(0) & low
 
@@ -49,9 +58,15 @@ def crossing_excess(
         The seed's label of each chain, which is left out.
     label : int
     unit : str
+
+    Raises
+    ------
+    ValueError
+        For labels that there are not.
     """
+    own, label = check_indices(own, low.shape[1], "own"), check_count(label, "label", most=low.shape[1] - 1)
     rest = low.copy()
-    rest[np.arange(len(rest)), np.asarray(own)] = False
+    rest[np.arange(len(rest)), own] = False
     there = rest[:, label].copy()
     rest[:, label] = False
     there &= rest.any(1)

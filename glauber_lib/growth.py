@@ -129,6 +129,8 @@ def _checked(n, time, observed, groups):
             f"lengths, times, events and groups must be as many, got {n.shape}, {time.shape}, {observed.shape}, "
             f"{groups.shape}"
         )
+    if not np.isin(observed, (0, 1)).all() or pd.isna(groups).any():
+        raise ValueError("observed must be true or false, and groups must be labels, in every row")
     if len(np.unique(n)) < 2 or n.min() < 2:
         raise ValueError(f"need at least two lengths of 2 or more, got {np.unique(n)}")
     if len(np.unique(groups)) < 2:

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from glauber_lib.checks import check_count
 from glauber_lib.readings import TextEmbedder, cosine_distance, embed_states
 from glauber_lib.traces import Trace
 
@@ -40,7 +41,8 @@ def first_passages(
         If a level is not positive, or a distance is nan.
     """
     levels = np.sort(np.asarray(levels, float))
-    if not (levels > 0).all():
+    at_once = check_count(at_once, "at_once", least=1)
+    if not ((levels > 0) & np.isfinite(levels)).all():
         raise ValueError(f"levels must be above the distance at the start, zero, got {levels}")
     visited = [trace.visits(row)[:2] for row in range(len(trace.initial))]
     time = np.full((len(levels), len(visited)), np.inf)
@@ -56,10 +58,10 @@ def first_passages(
         if np.isnan(found).any():
             raise ValueError(f"distances must be numbers, got nan for {np.isnan(found).sum()} states")
         rounding = 4 * np.finfo(found.dtype if found.dtype.kind == "f" else float).eps
-        found = found.astype(float) + rounding * max(1.0, levels[-1])  # 1 - 4/5 misses 0.2 by its rounding
+        reached_at = levels - rounding * np.maximum(1.0, levels)  # 1 - 4/5 misses 0.2 by its rounding
         for row, values in zip(waiting, np.split(found, np.cumsum(sizes)[:-1]), strict=True):
             entered = visited[row][1][begin : begin + at_once]
-            first = np.where(values >= levels[:, None], entered, np.inf).min(1)
+            first = np.where(values >= reached_at[:, None], entered, np.inf).min(1)
             time[:, row] = np.minimum(time[:, row], first)
         waiting, begin = waiting[np.isinf(time[-1, waiting])], begin + at_once
     level, chain = (index.ravel() for index in np.indices(time.shape))

@@ -116,8 +116,8 @@ def time_traps(
     """
     if not len(sets):
         raise ValueError("need a set to time chains in, got none")
-    repeats, n_steps = check_count(repeats, "repeats", least=1), check_count(n_steps, "n_steps")
     stride, window = _check_windows(stride, window)
+    repeats, n_steps = check_count(repeats, "repeats", least=1), check_count(n_steps, "n_steps", least=window)
     temperature = check_temperature(temperature, (len(sets),))
     starts = np.repeat([grown.states[0] for grown in sets], repeats, axis=0)
     trace = run_chains(
@@ -169,6 +169,8 @@ def rank_concordance(predictor: ArrayLike, time: ArrayLike, ended: ArrayLike, tr
         nan if no pair can be ordered.
     """
     x, t, trap = np.asarray(predictor, float), np.asarray(time, float), np.asarray(trap)
+    if np.isnan(x).any() or np.isnan(t).any() or pd.isna(trap).any() or not np.isin(ended, (0, 1)).all():
+        raise ValueError("predictions, times and traps must be given, and ended be true or false, in every row")
     shorter = np.asarray(ended, bool)[:, None] & ((t[:, None] < t) | ((t[:, None] == t) & ~np.asarray(ended, bool)))
     known = shorter & (trap[:, None] != trap)
     return float(np.sign(x - x[:, None])[known].mean()) if known.any() else np.nan

@@ -180,6 +180,8 @@ def medians_beside_fit(frame: pd.DataFrame, transitions: Mapping[int, Transition
 
 def ratio_of_centers(transitions: Mapping[int, Transition]) -> Estimate:
     """The transition temperature at the largest length over that at the smallest, with its interval."""
+    if len(transitions) < 2:
+        raise ValueError(f"need transitions of two lengths or more, got {list(transitions)}")
     first, last = transitions[min(transitions)], transitions[max(transitions)]
     drawn = np.log(last.bootstrap()[0] / first.bootstrap()[0])
     return _ratio(np.log(last.center / first.center), drawn, first.n_pairs)
@@ -214,6 +216,8 @@ def collapse(transitions: Mapping[int, Transition], reduced: float) -> Estimate:
         Fitted median :math:`T_c / (n \log n)` of the largest length at x over that of the smallest, with its interval:
         one where the curves collapse.
     """
+    if len(transitions) < 2:
+        raise ValueError(f"need transitions of two lengths or more, got {list(transitions)}")
     first, last = transitions[min(transitions)], transitions[max(transitions)]
 
     def scaled(transition, fit, inside):

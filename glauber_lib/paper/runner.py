@@ -67,7 +67,10 @@ def is_current(notebook: str, profile: str) -> bool:
         made_from = _stamp(notebook, profile).read_text(encoding="utf-8")
     except (OSError, ValueError):  # not there, or cut short
         return False
-    return all((figures / name).exists() for name in names) and made_from == inputs_digest(notebook, profile)
+    if not all((figures / name).exists() for name in names) or made_from != inputs_digest(notebook, profile):
+        return False
+    found = json.loads((figures / "results.json").read_text(encoding="utf-8"))
+    return profiles.short_name(notebook) in found.get("models", {})  # the file may have been deleted and begun anew
 
 
 def _stamp(notebook, profile):
