@@ -70,6 +70,22 @@ def check_indices(values: npt.ArrayLike, size: int, name: str) -> np.ndarray:
     return array.astype(np.int64)
 
 
+def check_flags(values: npt.ArrayLike, name: str) -> np.ndarray:
+    """True or false in every place as bool array of their shape; ValueError for others, nan and texts among them."""
+    array = np.asarray(values)
+    if not np.isin(array, (0, 1)).all() or array.dtype.kind not in "biufO":
+        raise ValueError(f"{name} must be true or false in every place, got {array.ravel()[:5].tolist()}")
+    return array.astype(bool)
+
+
+def check_labels(values: npt.ArrayLike, name: str) -> np.ndarray:
+    """One label for each row as array; ValueError where one is missing (None or nan)."""
+    array = np.asarray(values)
+    if array.ndim != 1 or any(one is None or one != one for one in array.tolist()):
+        raise ValueError(f"{name} must hold one label for each row, got shape {array.shape} or labels that are missing")
+    return array
+
+
 def check_replacements(number: Any, name: str, n_tokens: int) -> int:
     """How many tokens to try in place of a site's own: half are the best others, and so many there must be."""
     if n_tokens < 2:

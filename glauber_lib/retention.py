@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from glauber_lib.chains import run_chains
-from glauber_lib.checks import check_count, check_temperature
+from glauber_lib.checks import check_count, check_flags, check_labels, check_temperature
 from glauber_lib.models import ConditionalModel
 from glauber_lib.stats import Estimate, poisson_interval
 from glauber_lib.survival import median_survival
@@ -39,10 +39,13 @@ def find_traps(trace: Trace, *, stride: int = 50, window: int = 300, per_chain: 
     Raises
     ------
     ValueError
-        For a stride, window or number of traps below one, or a stride above the window: steps between would be in none.
+        For a stride, window or number of traps below one, or a stride above the window: steps between would be in none;
+        for a run shorter than a window, in which no trap can be seen.
     """
     stride, window = _check_windows(stride, window)
     per_chain = check_count(per_chain, "per_chain", least=1)
+    if trace.n_steps < window:
+        raise ValueError(f"a run of {trace.n_steps} steps has no window of {window}: take a longer run")
     looks, rows, seen = np.arange(0, trace.n_steps + 1, stride), [], set()
     for chain, temperature in enumerate(trace.temperature):
         visits = trace.visits(chain)
@@ -168,10 +171,11 @@ def rank_concordance(predictor: ArrayLike, time: ArrayLike, ended: ArrayLike, tr
     float
         nan if no pair can be ordered.
     """
-    x, t, trap = np.asarray(predictor, float), np.asarray(time, float), np.asarray(trap)
-    if np.isnan(x).any() or np.isnan(t).any() or pd.isna(trap).any() or not np.isin(ended, (0, 1)).all():
-        raise ValueError("predictions, times and traps must be given, and ended be true or false, in every row")
-    shorter = np.asarray(ended, bool)[:, None] & ((t[:, None] < t) | ((t[:, None] == t) & ~np.asarray(ended, bool)))
+    x, t = np.asarray(predictor, float), np.asarray(time, float)
+    ended, trap = check_flags(ended, "ended"), check_labels(trap, "trap")
+    if np.isnan(x).any() or np.isnan(t).any() or not x.shape == t.shape == ended.shape == trap.shape:
+        raise ValueError(f"need a prediction, a time, an end and a trap in each of {len(trap)} rows, nan among none")
+    shorter = ended[:, None] & ((t[:, None] < t) | ((t[:, None] == t) & ~ended))
     known = shorter & (trap[:, None] != trap)
     return float(np.sign(x - x[:, None])[known].mean()) if known.any() else np.nan
 

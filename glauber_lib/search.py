@@ -20,6 +20,7 @@ from glauber_lib.checks import (
     check_seed,
     check_temperatures,
 )
+from glauber_lib.draws import probabilities
 from glauber_lib.influence import best_and_random
 from glauber_lib.models import ConditionalModel
 
@@ -53,7 +54,8 @@ def pair_influence(
         raise ValueError(f"sites must hold one site for each of {len(x)} pairs, got shape {sites.shape}")
     for rows in np.array_split(np.arange(len(x)), -(-len(x) * model.n_tokens // 2**22)):  # (B, V) float64 at a time
         scores = ask(model, np.concatenate([x[rows], y[rows]]), np.tile(sites[rows], 2)).double()
-        laws = (torch.softmax(scores / t, dim=-1).view(2, len(rows), -1) for t in check_temperatures(temperatures))
+        both = (probabilities(scores, np.full(len(scores), t)) for t in check_temperatures(temperatures))
+        laws = (law.view(2, len(rows), -1) for law in both)
         found.append(torch.stack([0.5 * (p - q).abs().sum(-1) for p, q in laws], dim=1).cpu().numpy())
     return np.concatenate(found)
 

@@ -282,9 +282,9 @@ def survey_traps(
     Raises
     ------
     ValueError
-        For a `stride` below one or above the window.
+        For a `stride` below one or above the window, or a `window` longer than the run, in which no trap can be seen.
     """
-    stride = check_count(stride, "stride", least=1, most=check_count(window, "window", least=1))
+    stride = check_count(stride, "stride", least=1, most=check_count(window, "window", least=1, most=trace.n_steps))
     looks = np.arange(0, trace.n_steps + 1, stride)
     states = trace.states(looks)  # (K, B, n)
     still, occupied = np.zeros((2, states.shape[1], len(looks)), bool)

@@ -131,3 +131,15 @@ def test_late_chains_are_counted_by_passage():
     assert 0 <= low < found.value < high <= 1
     assert late_share([1, 2], [10, 10], [0, 1], unit="passages").n == 0
     assert late_share([20, 20], [10, 10], [0, 1], unit="passages").interval is None
+
+
+def test_events_and_groups_that_are_missing_are_refused():
+    n, time = [4, 4, 8, 8], [1.0, 2.0, 3.0, 4.0]
+    with pytest.raises(ValueError, match="observed must be true or false"):
+        compare_growth(n, time, [True, np.nan, True, True], groups=[0, 1, 0, 1])
+    with pytest.raises(ValueError, match="groups must hold one label"):
+        compare_growth(n, time, [True] * 4, groups=[0, 1, 0, np.nan])
+    with pytest.raises(ValueError, match="groups must hold one label"):
+        late_share([1.0, 2.0], [0.5, 0.5], ["a", None], unit="passages")
+    with pytest.raises(ValueError, match="got nan"):
+        late_share([1.0, np.nan], [0.5, 0.5], ["a", "b"], unit="passages")

@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import threading
 import tomllib
 from types import SimpleNamespace
 
@@ -634,6 +635,10 @@ def test_a_finished_notebook_is_current_until_an_output_is_gone(root):
     run = finished(root)
     assert runner.is_current("02_bounds", "smoke")
     assert not runner.is_current("03_crossover", "smoke")
+    (run.figures / "results.json").unlink()
+    finished(root, "03_crossover")  # begins the file anew
+    assert runner.is_current("03_crossover", "smoke") and not runner.is_current("02_bounds", "smoke")
+    run = finished(root)
     (run.figures / "table_02_bounds.md").unlink()
     assert not runner.is_current("02_bounds", "smoke")
 
@@ -788,8 +793,16 @@ def test_companions_run_when_asked_for_and_not_with_the_paper(root, monkeypatch,
 
 def test_side_by_side_the_notebook_with_most_work_runs_first(root, monkeypatch):
     add_notebook(root, "05_other", '[smoke.05_other]\ncost = [["model", 8, 1_000_000]]\n')
-    started = []
-    monkeypatch.setattr(runner, "run_notebook", lambda notebook, *_: started.append(notebook) or 0.0)
+    started, both = [], threading.Event()
+
+    def run(notebook, *_):
+        started.append(notebook)
+        if len(started) > 1:
+            both.set()
+        both.wait(30)  # or a fast thread takes three before a slow one has begun
+        return 0.0
+
+    monkeypatch.setattr(runner, "run_notebook", run)
     chosen = [*SECTIONS, "05_other"]
     with joblib.parallel_config(backend="threading"):
         assert runner.run_notebooks(chosen, "smoke", 2) == 0

@@ -143,3 +143,18 @@ def test_exit_ratios_cover_one():
 def test_a_set_is_named_by_its_first_state():
     grown = GrownSet(np.zeros((2, 3), int), np.array([1, 2]), np.array([5.0, 7.0]), True)
     assert grown.time == 7.0
+
+
+def test_a_run_shorter_than_a_window_is_refused():
+    with pytest.raises(ValueError, match="a run of 200 steps has no window of 300"):
+        find_traps(run_chains(wells(), np.zeros((1, 6), int), n_steps=200))
+    with pytest.raises(ValueError, match="n_steps must be a whole number >= 300"):
+        time_traps(wells(), grow_sets(wells(), [[0] * 6], 1.0, cap=1), 1.0, repeats=2, n_steps=299)
+
+
+@pytest.mark.parametrize(
+    "row", [(np.nan, 1.0, True, "b"), (1.0, np.nan, True, "b"), (1.0, 1.0, np.nan, "b"), (1.0, 1.0, True, None)]
+)
+def test_a_rank_of_what_is_missing_is_refused(row):
+    with pytest.raises(ValueError, match=r"ended must be|trap must hold|need a prediction"):
+        rank_concordance(*map(list, zip((2.0, 2.0, True, "a"), row, strict=True)))

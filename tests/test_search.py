@@ -53,3 +53,8 @@ def test_what_cannot_be_searched_is_refused():
         search_column(random_table(2, 3), [[0, 0]], 2, rounds=2)
     with pytest.raises(ValueError, match="x and y must have one shape"):
         pair_influence(random_table(2, 3), [[0, 0]], [[0, 0], [0, 1]], [0], [1.0])
+
+
+def test_influence_at_a_tiny_temperature_is_that_of_the_largest_scores():
+    model = random_table(2, 3)
+    assert pair_influence(model, [[0, 0]], [[0, 1]], [0], [1e-320]).tolist() in ([[0.0]], [[1.0]])
