@@ -65,3 +65,9 @@ def test_intervals_of_thirty_chains_cover_in_500_draws():
     assert 0.90 <= covered(crossings, 0.0) <= 0.98
     # a chain's mean over all looks is lower by 0.04 for each that is lost: 0.2 in the mean, a chance of 0.8^10 of none
     assert 0.90 <= covered(differences, 0.04 * 0.2) <= 0.98
+
+
+@pytest.mark.parametrize(("share", "looks"), [(1.5, 3), (-0.1, 3), (np.nan, 3), (0.5, -1), (0.5, 2.5), (0.5, np.nan)])
+def test_a_chance_of_no_share_or_no_count_is_refused(share, looks):
+    with pytest.raises(ValueError, match=r"share must lie in 0 \.\. 1|looks must be a whole number"):
+        chance_crossing(share, looks)

@@ -131,3 +131,14 @@ def test_late_chains_are_counted_by_passage():
     assert 0 <= low < found.value < high <= 1
     assert late_share([1, 2], [10, 10], [0, 1], unit="passages").n == 0
     assert late_share([20, 20], [10, 10], [0, 1], unit="passages").interval is None
+
+
+@pytest.mark.parametrize(
+    ("values", "n", "said"),
+    [([[1], [2]], [5], "two different lengths"), ([[1, 2], [2, 3]], [5, 5], "two different lengths"),
+     ([[1, 2]], [0, 5], "two different lengths"), ([[1, 2], [2, 3], [4, 5]], [5, 8, 12], "one for each length"),
+     ([1, 2], [5, 8], "one for each length")],
+)  # fmt: skip
+def test_what_has_no_slope_is_refused(values, n, said):
+    with pytest.raises(ValueError, match=said):
+        slope_in_log_length(values, n, unit="passages")
