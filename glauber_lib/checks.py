@@ -132,6 +132,26 @@ def check_temperatures(temperatures: npt.ArrayLike) -> np.ndarray:
     return check_temperature(temperatures, np.shape(temperatures))
 
 
+def check_columns(frame: Any, columns: Sequence[str], name: str) -> None:
+    """Refuse a DataFrame without some columns that are read from it.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    columns : sequence of str
+        Those that it must have.
+    name : str
+        What the error calls the frame.
+
+    Raises
+    ------
+    ValueError
+        If one lacks; it names all that do.
+    """
+    if lacking := [column for column in columns if column not in frame.columns]:
+        raise ValueError(f"{name} must have the columns {list(columns)}, lacks {lacking}, got {list(frame.columns)}")
+
+
 # States --------------------------------------------------------------------------------------------------------------
 
 
@@ -249,11 +269,17 @@ def check_chains(chains: npt.ArrayLike | None, size: int, name: str = "chain") -
     Raises
     ------
     ValueError
-        Unless there is one whole number >= 0 for each chain.
+        Unless there is one whole number >= 0 for each chain, and no two are the same.
     """
     numbers = np.arange(size) if chains is None else check_whole(chains, f"{name} numbers")
     if numbers.shape != (size,):
         raise ValueError(f"need one {name} number per state, got shape {numbers.shape} for {size}")
+    distinct, times = np.unique(numbers, return_counts=True)
+    if (twice := distinct[times > 1]).size:
+        raise ValueError(
+            f"{name} numbers must be distinct, got {twice[:5].tolist()} more than once: {name}s of one number draw the "
+            "same random numbers"
+        )
     return numbers
 
 

@@ -147,8 +147,18 @@ def slope_in_log_length(values: ArrayLike, n: ArrayLike, *, unit: str) -> Estima
         Of each unit one at every length.
     n : array_like, int[L]
     unit : str
+
+    Raises
+    ------
+    ValueError
+        For fewer than two different lengths, one that is not positive and finite, or values that are not one for each.
     """
-    slopes = np.polyfit(np.log(np.asarray(n, float)), np.asarray(values, float).T, 1)[0]
+    n, values = np.asarray(n, float), np.asarray(values, float)
+    if n.ndim != 1 or not (np.isfinite(n) & (n > 0)).all() or len(np.unique(n)) < 2:
+        raise ValueError(f"a slope needs two different lengths or more, each above 0, got {n.tolist()}")
+    if values.ndim != 2 or values.shape[1] != len(n):
+        raise ValueError(f"values must have shape (units, {len(n)}), one for each length, got {values.shape}")
+    slopes = np.polyfit(np.log(n), values.T, 1)[0]
     return _mean(slopes, unit)
 
 

@@ -197,9 +197,19 @@ def duration_factor(duration: ArrayLike, ended: ArrayLike, predicted: ArrayLike)
     Returns
     -------
     float
-        Infinite where fewer than half of the durations ended.
+        Infinite where fewer than half of the durations ended; nan without a chain.
+
+    Raises
+    ------
+    ValueError
+        Unless every duration is a number of steps and every prediction above zero.
     """
-    ratio = np.maximum(np.asarray(duration, float), 1.0) / np.asarray(predicted, float)
+    duration, predicted = np.asarray(duration, float), np.asarray(predicted, float)
+    if not duration.size:
+        return np.nan
+    if not (duration >= 0).all() or not (predicted > 0).all():
+        raise ValueError("durations must be numbers of steps, and predicted ones above zero, in every row")
+    ratio = np.maximum(duration, 1.0) / predicted
     median = median_survival(ratio, np.asarray(ended, bool))
     return np.inf if np.isnan(median) else median / np.log(2)
 
@@ -213,14 +223,27 @@ def exit_ratio(steps: ArrayLike, left: ArrayLike, predicted: ArrayLike) -> Estim
         Steps until the exit, or to the end of the budget, one row for each chain.
     left : array_like, bool[K]
     predicted : array_like, float[K]
-        Mean time to leave, in steps.
+        Mean time to leave, in steps; infinite where no exit is expected.
 
     Returns
     -------
     Estimate
         With an exact Poisson interval: the exits are counted as if leaving were memoryless, which it is for a single
         state and nearly so for a set that is left rarely.
+
+    Raises
+    ------
+    ValueError
+        Unless steps are finite numbers >= 0, predicted times above zero and `left` true or false, as many of each, and
+        an exit is expected at all.
     """
-    exits, expected = int(np.sum(left)), float(np.sum(np.asarray(steps, float) / np.asarray(predicted, float)))
+    steps, left, predicted = np.asarray(steps, float), np.asarray(left), np.asarray(predicted, float)
+    if not steps.shape == left.shape == predicted.shape or steps.ndim != 1:
+        raise ValueError(f"need one row for each chain, got {steps.shape}, {left.shape} and {predicted.shape}")
+    if not (np.isfinite(steps) & (steps >= 0) & (predicted > 0) & np.isin(left, (0, 1))).all():
+        raise ValueError("steps must be finite, predicted times above zero, and left true or false, in every row")
+    exits, expected = int(np.sum(left)), float(np.sum(steps / predicted))
+    if not expected > 0:
+        raise ValueError(f"a ratio needs expected exits, got {expected} of {len(steps)} chains")
     low, high = poisson_interval(exits)
-    return Estimate(exits / expected, (low / expected, high / expected), len(np.asarray(left)), "chains")
+    return Estimate(exits / expected, (low / expected, high / expected), len(steps), "chains")

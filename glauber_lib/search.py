@@ -98,7 +98,7 @@ def search_column(
     temperature: float = 1.0,
     *,
     rounds: int,
-    candidates: int = 8,
+    candidates: int | None = None,
     climb: bool = True,
     seed: int = 0,
     progress: str | None = None,
@@ -114,7 +114,8 @@ def search_column(
         The site at which the two states differ.
     temperature : float
     rounds, candidates : int
-        `candidates` pairs are evaluated in each round, for each of the other sites.
+        `candidates` pairs are evaluated in each round, for each of the other sites; by default eight, or as many as
+        the model has tokens.
     climb : bool
         True: change one token at a time of a pair, at a random site (of both states, or of one at `site`), and keep
         what is larger; start again where 2n rounds bring nothing. False: a random context and a random replacement
@@ -134,8 +135,9 @@ def search_column(
         raise ValueError("influence needs two sites, got contexts of one")
     site, candidates = (
         check_count(site, "site", most=n - 1),
-        check_replacements(candidates, "candidates", model.n_tokens),
+        min(8, model.n_tokens) if candidates is None else candidates,
     )
+    candidates = check_replacements(candidates, "candidates", model.n_tokens)
     others = np.delete(np.arange(n), site)
     climbs = []
     for i in tqdm(others, desc=progress, disable=progress is None, leave=False):
@@ -185,5 +187,7 @@ class _Climb:
     def best_of(self, x, y):
         """The pair of the largest total variation."""
         values = pair_influence(self.model, x, y, np.full(len(x), self.i), [self.temperature])[:, 0]
+        if np.isnan(values).any():
+            raise ValueError(f"no influence at temperature {self.temperature}: scores over it are beyond float64")
         k = values.argmax()
         return values[k], x[k], y[k]

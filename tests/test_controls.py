@@ -79,3 +79,9 @@ def test_what_is_no_score_and_no_label_is_refused():
         crossing_excess(low, low, [0, 1], -1)
     with pytest.raises(ValueError, match="token"):
         shuffle_sites([[3, 4, -1]], np.random.default_rng(0))  # a fill would move to a site
+
+
+@pytest.mark.parametrize(("share", "looks"), [(1.5, 3), (-0.1, 3), (np.nan, 3), (0.5, -1), (0.5, 2.5), (0.5, np.nan)])
+def test_a_chance_of_no_share_or_no_count_is_refused(share, looks):
+    with pytest.raises(ValueError, match=r"share must lie in 0 \.\. 1|looks must be a whole number"):
+        chance_crossing(share, looks)

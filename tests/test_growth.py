@@ -143,3 +143,14 @@ def test_events_and_groups_that_are_missing_are_refused():
         late_share([1.0, 2.0], [0.5, 0.5], ["a", None], unit="passages")
     with pytest.raises(ValueError, match="got nan"):
         late_share([1.0, np.nan], [0.5, 0.5], ["a", "b"], unit="passages")
+
+
+@pytest.mark.parametrize(
+    ("values", "n", "said"),
+    [([[1], [2]], [5], "two different lengths"), ([[1, 2], [2, 3]], [5, 5], "two different lengths"),
+     ([[1, 2]], [0, 5], "two different lengths"), ([[1, 2], [2, 3], [4, 5]], [5, 8, 12], "one for each length"),
+     ([1, 2], [5, 8], "one for each length")],
+)  # fmt: skip
+def test_what_has_no_slope_is_refused(values, n, said):
+    with pytest.raises(ValueError, match=said):
+        slope_in_log_length(values, n, unit="passages")
