@@ -206,7 +206,8 @@ def summarize_scan(scan: pd.DataFrame) -> pd.DataFrame:
         lead, lost = leads.iloc[0], np.nan
         if lead > 0:
             lost = _last_fall(leads.index.to_numpy(), leads.to_numpy())
-        allowed = np.exp(max(lead, 0.0) * (count - 1))
+        with np.errstate(over="ignore"):  # at low temperature float64 holds no such time
+            allowed = np.exp(max(lead, 0.0) * (count - 1))
         rows.append({"token": token, "count": count, "lead": lead, "allowed": allowed, "lost": lost})
     return pd.DataFrame(rows)
 

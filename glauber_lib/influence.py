@@ -239,8 +239,21 @@ def _measure_pair(model, measured, unchanged, context, j):
         base = unchanged[torch.as_tensor(others)].double()
         measured.delta[context][:, others, j] = _oscillation(scores - base).cpu().numpy()
         for k, temperature in enumerate(measured.temperatures):
-            law, without = (torch.softmax(s / temperature, dim=-1) for s in (scores, base))
-            measured.tv[context][:, k, others, j] = 0.5 * (law - without).abs().sum(2).cpu().numpy()
+            measured.tv[context][:, k, others, j] = _variation(scores, base, temperature).cpu().numpy()
+
+
+def _variation(scores, base, temperature):
+    """Total variation [R, m] of laws by scores [R, m, V] from laws by scores [m, V].
+
+    One replacement at a time: the memory of all of them together is larger than what a processor keeps at hand, and the
+    same sums then take more than twice as long.
+    """
+    without = torch.softmax(base / temperature, dim=-1)
+    scaled, out = torch.empty_like(base), []
+    for row in scores:
+        torch.div(row, temperature, out=scaled)
+        out.append(0.5 * torch.softmax(scaled, dim=-1).sub_(without).abs_().sum(1))
+    return torch.stack(out)
 
 
 def _oscillation(difference):

@@ -106,6 +106,12 @@ def test_a_lead_that_float64_does_not_hold_is_lost_where_it_turns():
     assert summarize_scan(scan).lost[0] == pytest.approx(1.0)
 
 
+def test_an_escape_time_beyond_float64_is_infinite_without_a_warning():
+    scan = pd.DataFrame({"token": 1, "count": 19, "temperature": [0.05], "lead": [87.0]})
+    with warnings.catch_warnings(action="error"):
+        assert summarize_scan(scan).allowed[0] == np.inf
+
+
 def test_a_summary_of_drift_resamples_groups():
     model, states = random_table(4, 3), states_with_count(all_states(3, 4), 1, 2)
     drift = token_drift(model, states, 1, [0.5, 1.0])
