@@ -882,7 +882,8 @@ run.claim(
 
 # %% [markdown]
 # ## What was found
-# The statements below are about the embedded model of this package; the published models were not run.
+# The statements below are about the default profile and the embedded model of this package; the published models were not run. The verdicts of
+# another profile stand in its `claims.md`.
 #
 # **Topics.** The seed topic is lost, as the paper claims (`seed-topic-is-lost`). Politics rises from the first looks by both scorers, and most chains
 # cross its baseline, as the paper claims (`politics-rises`, `politics-crosses`). Neither is evidence for an attraction to politics. Noise from the

@@ -1,5 +1,7 @@
 """Drift of a token's count against the transition matrix."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
