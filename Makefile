@@ -11,7 +11,7 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.t
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
-	@echo "PROFILE=smoke|mini|paper and NOTEBOOK=NN_name, a file of notebooks/, choose what make paper runs"
+	@echo "PROFILE=smoke|mini|desk|paper and NOTEBOOK=NN_name, a file of notebooks/, choose what make paper runs"
 
 check: .venv/installed  ## whether a profile can run here: models, downloads, device, time (PROFILE=mini)
 	@$(PY) -m glauber_lib.paper.check --profile $(PROFILE)

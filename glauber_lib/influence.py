@@ -239,8 +239,22 @@ def _measure_pair(model, measured, unchanged, context, j):
         base = unchanged[torch.as_tensor(others)].double()
         measured.delta[context][:, others, j] = _oscillation(scores - base).cpu().numpy()
         for k, temperature in enumerate(measured.temperatures):
-            law, without = (torch.softmax(s / temperature, dim=-1) for s in (scores, base))
-            measured.tv[context][:, k, others, j] = 0.5 * (law - without).abs().sum(2).cpu().numpy()
+            measured.tv[context][:, k, others, j] = _variation(scores, base, temperature).cpu().numpy()
+
+
+def _variation(scores, base, temperature):
+    """Total variation [R, m] of laws by scores [R, m, V] from laws by scores [m, V].
+
+    Some replacements at a time, in memory that is used again: new memory for all of them takes three times as long.
+    """
+    without, out = torch.softmax(base / temperature, dim=-1), []
+    at_once = max(1, 2**22 // base.numel())
+    scaled, law = (torch.empty_like(scores[:at_once]) for _ in range(2))
+    for rows in scores.split(at_once):
+        divided = torch.div(rows, temperature, out=scaled[: len(rows)])
+        laws = torch.softmax(divided, dim=-1, out=law[: len(rows)])
+        out.append(0.5 * laws.sub_(without).abs_().sum(2))
+    return torch.cat(out)
 
 
 def _oscillation(difference):

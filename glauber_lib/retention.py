@@ -1,6 +1,7 @@
 """How long traps hold chains that start in them anew, and how well a predictor ranks these durations."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -83,6 +84,7 @@ def time_traps(
     stride: int = 50,
     window: int = 300,
     seed: int = 0,
+    checkpoint: str | Path | None = None,
     progress: str | None = None,
 ) -> pd.DataFrame:
     """Durations of traps in independent chains from their modal states, every step drawn.
@@ -99,6 +101,8 @@ def time_traps(
         As in `find_traps`: the trap lasts from the start of the chain until the start of the first window that is not
         spent in few states.
     seed : int
+    checkpoint : str or Path, optional
+        See `run_chains`.
     progress : str, optional
         Title of a progress bar.
 
@@ -113,7 +117,7 @@ def time_traps(
     Raises
     ------
     KeyboardInterrupt
-        After Ctrl-C, before the budget is used up.
+        After Ctrl-C, before the budget is used up. The checkpoint holds what is done.
     ValueError
         Without a set, for fewer than one chain, a stride or window as `find_traps`, and as from `run_chains`.
     """
@@ -124,8 +128,9 @@ def time_traps(
     temperature = check_temperature(temperature, (len(sets),))
     starts = np.repeat([grown.states[0] for grown in sets], repeats, axis=0)
     trace = run_chains(
-        model, starts, n_steps=n_steps, temperature=np.repeat(temperature, repeats), seed=seed, progress=progress
-    )
+        model, starts, n_steps=n_steps, temperature=np.repeat(temperature, repeats), seed=seed,
+        checkpoint=checkpoint, progress=progress,
+    )  # fmt: skip
     if not trace.complete:
         raise KeyboardInterrupt
     looks, rows = np.arange(0, n_steps + 1, stride), []

@@ -338,7 +338,7 @@ run.save_figure(waterfall_figure, "bounds-waterfall")
 # where the ratio to the next row is largest. Two ratios are of effort and no loss: the searched α and that of all contexts are lower bounds of one
 # number, and so are the rows of one passage with more and with fewer replacements. $\tau_c$ depends on the budget κ n log n, and the drawn changes on
 # chains of a few sweeps and on a coarse grid of temperatures: the last rows are no bounds. How the steps change with n takes more lengths than the
-# default profile has; the paper profile has five.
+# default profile has; the profiles desk and paper have five.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -1102,7 +1102,8 @@ run.claim("bounds/grown-set-escape", retention.exit_ratio(rows.in_set, rows.left
 
 # %% [markdown]
 # ## What was found
-# The statements below are about the embedded models of this package; the published models were not run.
+# The statements below are about the default profile and the embedded models of this package; the published models were not run. The verdicts of
+# another profile stand in its `claims.md`.
 # - *Fast.* A temperature above which the measured α is below one exists (`contraction-threshold`). It is a lower bound of the theorem's threshold:
 #   the threshold still grows with the contexts tried (`threshold-grows`), and a climb raises it a little (`searched-alpha`), though the climb finds
 #   no more than the protocol for many pairs of sites (`climb-finds-more`).

@@ -55,7 +55,8 @@ from pathlib import Path
 
 from IPython.display import Image, display
 
-for path in sorted(Path("figures" if PROFILE == "mini" else f"build/{PROFILE}/figures").glob("*.png")):
+folders = {"mini": "figures", "desk": "figures/desk"}
+for path in sorted(Path(folders.get(PROFILE, f"build/{PROFILE}/figures")).glob("*.png")):
     print(path.stem)
     display(Image(path, width=900))"""
 

@@ -1,19 +1,31 @@
-"""Put the headline claims of ``figures/results.json`` between the markers of README.md (`make readme`).
+"""Put the headline claims and the picture between the markers of README.md (`make readme`).
 
 A headline claim is one that an entry of ``notebooks/claims.toml`` with ``headline = true`` stands for. A family gives a
-row for each of its members that was measured.
+row for each of its members that was measured. Of each section the profile desk is shown where it ran, otherwise mini.
 """
 
-import json
-
 from glauber_lib.paper import ROOT, tables
-from glauber_lib.paper.claims import find_entry, measured, number, read_claims
+from glauber_lib.paper.claims import by_section, committed_results, find_entry, measured, published_value, read_claims
+from glauber_lib.paper.profiles import COMMITTED
 
 START, END = "<!-- claims: written by make readme -->\n", "<!-- end of claims -->"
+PICTURE, AFTER = "<!-- picture: written by make readme -->\n", "<!-- end of picture -->"
+SHOWN = "crossover", "fig2-crossover.png", "Share of pairs of chains that meet, by temperature and sentence length"
 
 
-def headline_claims(results, entries):
+def headline_claims(sections, entries):
     """The records of headline entries that were measured, by entry in the order of ``claims.toml``.
+
+    Parameters
+    ----------
+    sections : dict
+        From `claims.by_section`.
+    entries : list of Entry
+
+    Returns
+    -------
+    list of (dict, str)
+        Each record with the profile that measured it.
 
     Raises
     ------
@@ -22,23 +34,31 @@ def headline_claims(results, entries):
     """
     headlines = [entry for entry in entries if entry.headline]
     found = {entry.id: [] for entry in headlines}
-    for claim in results["claims"]:
-        entry = find_entry(entries, claim["id"])
-        if entry.id in found and claim["measured"] is not None:
-            found[entry.id].append(claim)
+    for section in sections.values():
+        for claim in section["claims"]:
+            entry = find_entry(entries, claim["id"])
+            if entry.id in found and claim["measured"] is not None:
+                found[entry.id].append((claim, section["profile"]))
     if lacking := [id for id, claims in found.items() if not claims]:
         raise ValueError(f"headline claims that results.json does not measure: {lacking}")
     return [claim for claims in found.values() for claim in claims]
 
 
-def claims_table(claims):
-    """Records as a Markdown table: statement, measured value with interval, n, published value, verdict."""
-    lines = ["| claim | measured | n | published | verdict |", "|---|---|---|---|---|"]
-    for claim in claims:
-        published = number(claim["published"]) + (f" ({claim['printed']})" if claim["printed"] else "")
-        cells = (claim["statement"], measured(claim), f"{claim['n']} {claim['unit']}", published, claim["verdict"])
+def claims_table(chosen):
+    """Records as a Markdown table: statement, measured value with interval, n, profile, published value, verdict."""
+    lines = ["| claim | measured | n | profile | published | verdict |", "|---|---|---|---|---|---|"]
+    for claim, profile in chosen:
+        count = f"{claim['n']} {claim['unit']}"
+        cells = (claim["statement"], measured(claim), count, profile, published_value(claim), claim["verdict"])
         lines.append(tables.line(cells))
     return "\n".join(lines) + "\n"
+
+
+def picture(sections):
+    """The picture of the front page, from the profile that the claims of its section are of."""
+    section, name, title = SHOWN
+    profile = sections[section]["profile"]
+    return f"![{title} (profile {profile})]({COMMITTED[profile]}/{name})\n"
 
 
 def put_between(start, end, text, path):
@@ -57,5 +77,6 @@ def put_between(start, end, text, path):
 
 
 if __name__ == "__main__":
-    results = json.loads((ROOT / "figures" / "results.json").read_text(encoding="utf-8"))
-    put_between(START, END, claims_table(headline_claims(results, read_claims())), ROOT / "README.md")
+    sections, page = by_section(*committed_results()), ROOT / "README.md"
+    put_between(PICTURE, AFTER, picture(sections), page)
+    put_between(START, END, claims_table(headline_claims(sections, read_claims())), page)

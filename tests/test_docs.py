@@ -1,5 +1,6 @@
 """What README.md and the pages of docs/ show is true: examples run, commands exist, links lead somewhere."""
 
+import json
 import os
 import re
 import shutil
@@ -13,8 +14,8 @@ import torch
 from conftest import save_tiny, script
 
 from glauber_lib.embedded import EMBEDDED
-from glauber_lib.paper import ROOT
-from glauber_lib.paper.claims import Entry, find_entry, read_claims
+from glauber_lib.paper import ROOT, profiles
+from glauber_lib.paper.claims import Entry, by_section, claims_page, committed_results, find_entry, read_claims
 
 readme = script("readme")
 PAGES = {
@@ -127,16 +128,50 @@ def test_the_headline_claims_are_the_measured_members_of_headline_entries():
     family = Entry("a/size/{model}", "s", "measured", headline=True)
     entries = [family, Entry("a/other", "s", "measured"), Entry("b/one", "s", "measured", headline=True)]
     ids = ("b/one", "a/size/large", "a/other", "a/size/small")
-    results = {"claims": [record(id, None if id == "a/size/small" else 0.5) for id in ids]}
-    chosen = readme.headline_claims(results, entries)
-    assert [claim["id"] for claim in chosen] == ["a/size/large", "b/one"]
+    found = {"profile": "mini", "claims": [record(id, None if id == "a/size/small" else 0.5) for id in ids]}
+    chosen = readme.headline_claims({"all": found}, entries)
+    assert [(claim["id"], profile) for claim, profile in chosen] == [("a/size/large", "mini"), ("b/one", "mini")]
     row = readme.claims_table(chosen).splitlines()[2]
-    assert row == r"| a/size/large \|x\|. | 0.5 [0.4, 0.6] | 30 chains | – | holds |"
-    shown = readme.claims_table([record("b/one", published=0.25, printed="Table 1", kind="lower bound")])
-    assert "| 0.5 [0.4, 0.6] (lower bound) | 30 chains | 0.25 (Table 1) | holds |" in shown
+    assert row == r"| a/size/large \|x\|. | 0.5 [0.4, 0.6] | 30 chains | mini | – | holds |"
+    shown = readme.claims_table([(record("b/one", published=0.25, printed="Table 1", kind="lower bound"), "desk")])
+    assert "| 0.5 [0.4, 0.6] (lower bound) | 30 chains | desk | 0.25 (Table 1) | holds |" in shown
     with pytest.raises(ValueError, match=r"does not measure: \['b/one'\]"):
-        readme.headline_claims({"claims": results["claims"][1:]}, entries)
-    assert readme.headline_claims(results, [replace(entry, headline=False) for entry in entries]) == []
+        readme.headline_claims({"all": {**found, "claims": found["claims"][1:]}}, entries)
+    assert readme.headline_claims({"all": found}, [replace(entry, headline=False) for entry in entries]) == []
+
+
+def results_of(profile, *ids, idle=()):
+    """A small results.json of a profile, one record for each id."""
+    sections = dict.fromkeys([id.split("/")[0] for id in ids], [])
+    return {
+        "profile": profile, "seed": 0, "models": dict.fromkeys(sections, {}), "not_asked": sections | dict(idle),
+        "claims": [record(id, measured={"mini": 0.25, "desk": 0.75}[profile]) for id in ids],
+    }  # fmt: skip
+
+
+def test_a_section_shows_the_desk_profile_where_it_ran_and_mini_elsewhere_each_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(profiles, "ROOT", tmp_path)
+    mini = results_of("mini", "bounds/one", "bounds/two", "crossover/one")
+    desk = results_of("desk", "bounds/one", idle=[("bounds", ["bounds/three"])])
+    for folder, results in zip(("figures/desk", "figures"), (desk, mini), strict=True):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / "results.json").write_text(json.dumps(results))
+    sections = by_section(*committed_results())
+    assert {name: found["profile"] for name, found in sections.items()} == {"bounds": "desk", "crossover": "mini"}
+    entries = [Entry(f"{name}/one", "s", "measured", headline=True) for name in ("crossover", "bounds")]
+    entries += [Entry(id, "s", "measured") for id in ("bounds/two", "bounds/three")]
+    table = readme.claims_table(readme.headline_claims(sections, entries)).splitlines()[2:]
+    assert ["| 0.25 [" in row and "| mini |" in row for row in table] == [True, False]
+    assert ["| 0.75 [" in row and "| desk |" in row for row in table] == [False, True]
+    assert readme.picture(sections).endswith("(profile mini)](figures/fig2-crossover.png)\n")
+    more = by_section(results_of("desk", "crossover/one"), mini)
+    assert readme.picture(more).endswith("(profile desk)](figures/desk/fig2-crossover.png)\n")
+    page = claims_page(*committed_results())
+    assert "## bounds: profile `desk`" in page and "## crossover: profile `mini`" in page
+    assert (
+        "bounds/two" not in page and "Not asked in this profile: `bounds/three`" in page
+    )  # no section of two profiles
+    assert "Profile `mini`, seed 0." in claims_page(mini) and "## bounds\n" in claims_page(mini)
 
 
 def test_the_readme_shows_the_claims_that_are_headlines():

@@ -1,5 +1,7 @@
 """Drift of a token's count against the transition matrix."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -106,6 +108,12 @@ def test_a_lead_that_float64_does_not_hold_is_lost_where_it_turns():
     assert summarize_scan(scan).lost[0] == pytest.approx(1.0)
 
 
+def test_an_escape_time_beyond_float64_is_infinite_without_a_warning():
+    scan = pd.DataFrame({"token": 1, "count": 19, "temperature": [0.05], "lead": [87.0]})
+    with warnings.catch_warnings(action="error"):
+        assert summarize_scan(scan).allowed[0] == np.inf
+
+
 def test_a_summary_of_drift_resamples_groups():
     model, states = random_table(4, 3), states_with_count(all_states(3, 4), 1, 2)
     drift = token_drift(model, states, 1, [0.5, 1.0])
@@ -181,7 +189,7 @@ def test_a_lead_stays_finite_where_probabilities_are_below_float64(gap):
 def test_a_lead_is_infinite_where_one_move_is_banned_and_unknown_where_both_are():
     banned = np.array([0.0, -np.inf])
     for scores, lead in ((banned, np.inf), (banned[::-1], -np.inf)):  # of token 0, then of token 1 at both sites
-        model = TabularModel(np.tile(scores, (2, 2, 2, 1)).swapaxes(1, 3) if False else same_everywhere(scores))
+        model = TabularModel(np.stack([np.tile(scores[:, None], (1, 2)), np.tile(scores, (2, 1))]))
         assert token_drift(model, [[0, 1]], 0, [0.7]).lead[0] == lead
     coldest = token_drift(random_table(2, 3), [[0, 1]], 0, [1e-320])
     assert coldest[["up", "down", "drift"]].notna().all(axis=None)

@@ -4,6 +4,7 @@ import collections
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -18,12 +19,13 @@ import pandas as pd
 import papermill
 import pytest
 from conftest import TEXTS
+from markdown_it import MarkdownIt
 from PIL import Image
 
 from glauber_lib import embedded
 from glauber_lib.influence import measure_influence, replacement_tokens
 from glauber_lib.language import MaskedLM
-from glauber_lib.paper import ROOT, Run, claims, keys, load_passages, load_profile, profiles, provenance, runner
+from glauber_lib.paper import ROOT, Run, claims, keys, load_passages, load_profile, profiles, provenance, runner, tables
 from glauber_lib.stats import Estimate
 
 PROFILES = tomllib.loads((ROOT / "notebooks" / "profiles.toml").read_text())
@@ -88,7 +90,7 @@ def root(tmp_path, monkeypatch):
 
 
 def test_an_unknown_profile_or_notebook_is_refused_with_the_accepted_ones():
-    with pytest.raises(ValueError, match=r"unknown profile 'mega', choose one of \['mini', 'paper', 'smoke'\]"):
+    with pytest.raises(ValueError, match=r"unknown profile 'mega', choose one of \['desk', 'mini', 'paper', 'smoke'\]"):
         load_profile("mega", "02_bounds")
     with pytest.raises(ValueError, match=r"unknown notebook '05_more', choose one of \['01_incompatibility', "):
         load_profile("mini", "05_more")
@@ -148,8 +150,8 @@ def test_sizes_of_another_profile_bring_none_of_its_models(root, monkeypatch):
     assert basins["steps"] == PROFILES["mini"]["04_basins"]["steps"]
 
 
-def test_the_default_profile_needs_embedded_models_alone():
-    for profile in ("mini", "smoke"):
+def test_the_profiles_without_a_hub_need_embedded_models_alone():
+    for profile in ("mini", "desk", "smoke"):
         for notebook in profiles.sections():
             settings = load_profile(profile, notebook)
             assert {settings["model"], settings["control"], *settings["models"]} <= set(embedded.EMBEDDED)
@@ -624,9 +626,22 @@ def test_figures_carry_notebook_profile_and_seed(root):
     plt.close(figure)
 
 
-def test_the_default_profile_writes_to_figures_and_the_others_to_build(root):
+def test_mini_and_desk_write_to_figures_and_the_others_to_build(root, monkeypatch):
     assert Run("02_bounds", "mini").figures == root / "figures"
+    assert profiles.figures_folder("desk") == root / "figures" / "desk"
     assert Run("02_bounds", "smoke").figures == root / "build" / "smoke" / "figures"
+    monkeypatch.setenv("GLAUBER_SIZES", "smoke")  # a trial of desk is not committed
+    assert profiles.figures_folder("desk") == root / "build" / "desk-smoke" / "figures"
+
+
+def test_the_claims_of_a_section_are_shown_of_desk_once_it_ran_in_it(root):
+    for profile, value in (("mini", 1.0), ("desk", 2.0), ("mini", 3.0)):
+        run = Run("02_bounds", profile)
+        run.claim("bounds/alpha", estimate(value, None))
+        run.finish()
+    page = (root / "figures" / "claims.md").read_text()
+    assert "## bounds: profile `desk`" in page and "| 2 |" in page and "| 3 |" not in page
+    assert "Profile `desk`" in (root / "figures" / "desk" / "claims.md").read_text()
 
 
 # The runner --------------------------------------------------------------------------------------------------------

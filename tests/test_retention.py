@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import random_table
+from conftest import Watched, random_table
 
 from glauber_lib.chains import run_chains
 from glauber_lib.models import TabularModel, all_states
@@ -48,6 +48,18 @@ def test_durations_from_a_well_are_those_of_its_windows():
     # a state with escape probability p: the mean of the first move, censored moves included
     rate = timed.left.sum() / timed.in_set.sum()
     assert rate == pytest.approx(1 / sets[0].time, rel=0.6)
+
+
+def test_traps_whose_timing_was_interrupted_give_no_result_and_go_on(tmp_path):
+    model, file = wells(), tmp_path / "traps.npz"
+    sets = grow_sets(model, [[0] * 6], 1.0, cap=1)
+    options = {"repeats": 5, "n_steps": 900, "seed": 2}
+    whole = time_traps(model, sets, 1.0, **options)
+    with pytest.raises(KeyboardInterrupt):
+        time_traps(Watched(model, at=7), sets, 1.0, checkpoint=file, **options)
+    watched = Watched(model)
+    assert time_traps(watched, sets, 1.0, checkpoint=file, **options).equals(whole)
+    assert file.exists() and time_traps(model, sets, 1.0, checkpoint=file, **options).equals(whole)
 
 
 def test_the_last_return_is_that_before_the_first_long_absence():

@@ -3,10 +3,11 @@
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from glauber_lib import exact
-from glauber_lib.drift import token_drift
+from glauber_lib.drift import birth_death_time, token_drift
 from glauber_lib.models import TabularModel, all_states
 from glauber_lib.strips import escape_by_counts, mean_lead, run_in_strip, visited_drift
 

@@ -282,9 +282,9 @@ def test_seeds_that_are_too_few_are_refused_and_no_passage_seeds_two_topics():
 @pytest.mark.parametrize("topics", [["a", "a"], [], ["a", "b", "a"]])
 def test_a_topic_named_twice_is_refused(topics):
     passages = pd.DataFrame({"id": range(4), "text": list("wxyz"), "topic": list("aabb")})
-    for given in (passages, passages.drop(columns="topic")):
+    for some in (passages, passages.drop(columns="topic")):
         with pytest.raises(ValueError, match="topics must be distinct, one at least"):
-            choose_seeds(given, topics, 1, Judge([[0.9, 0.1]] * 4))
+            choose_seeds(some, topics, 1, Judge([[0.9, 0.1]] * 4))
 
 
 def test_a_topic_that_the_scorer_lacks_and_passages_without_texts_are_refused():

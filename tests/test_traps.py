@@ -1,5 +1,7 @@
 """Traps: planted still periods, states, families and traps are found."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,6 +20,7 @@ from glauber_lib.stats import bootstrap_estimate
 from glauber_lib.survival import median_survival
 from glauber_lib.traces import Trace
 from glauber_lib.traps import (
+    LOOKED_AT,
     inside_runs,
     modal_state,
     occupied_runs,

@@ -181,6 +181,40 @@ def read_results(path: Path) -> dict[str, Any]:
     return found
 
 
+def committed_folders() -> list[Path]:
+    """Folders of the committed profiles' results, that with the larger sizes first."""
+    return [profiles.ROOT / profiles.COMMITTED[profile] for profile in ("desk", "mini")]
+
+
+def committed_results() -> list[dict[str, Any]]:
+    """What the committed files ``results.json`` hold, in the order of `committed_folders`; none that is not there."""
+    found = [read_results(folder / "results.json") for folder in committed_folders()]
+    return [results for results in found if results]
+
+
+def by_section(*results: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Of each section, in the order of their names, the first of some results that has it.
+
+    Parameters
+    ----------
+    *results : dict
+        What `read_results` returns, the preferred ones first.
+
+    Returns
+    -------
+    dict of str to dict
+        By section: ``profile``, ``seed``, the section's ``claims`` and what it has ``not_asked``.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for one in results:
+        for section in {section_of(claim["id"]) for claim in one["claims"]} | one["not_asked"].keys():
+            mine = [claim for claim in one["claims"] if section_of(claim["id"]) == section]
+            idle = one["not_asked"].get(section, [])
+            facts = {"profile": one["profile"], "seed": one["seed"], "claims": mine, "not_asked": idle}
+            found.setdefault(section, facts)
+    return dict(sorted(found.items()))
+
+
 def not_asked(entries: list[Entry], section: str, claims: list[dict[str, Any]]) -> list[str]:
     """Ids of the entries of a section that none of its recorded claims is of."""
     asked = {find_entry(entries, claim["id"]).id for claim in claims}
@@ -247,6 +281,11 @@ def measured(claim: dict[str, Any]) -> str:
     return text if claim["kind"] == "estimate" else f"{text} ({claim['kind']})"
 
 
+def published_value(claim: dict[str, Any]) -> str:
+    """The published value of a record, and where it is printed."""
+    return number(claim["published"]) + (f" ({claim['printed']})" if claim["printed"] else "")
+
+
 def claim_line(claim: dict[str, Any]) -> str:
     """A record in a line: measured value, interval, units, published value, verdict."""
     text = f"{claim['id']}: {measured(claim)}, {claim['n']} {claim['unit']}"
@@ -255,27 +294,43 @@ def claim_line(claim: dict[str, Any]) -> str:
     return f"{text}: {claim['verdict']}{' (' + claim['why'] + ')' if claim['why'] else ''}"
 
 
-def claims_page(results: dict[str, Any]) -> str:
-    """``claims.md``: all records of ``results.json`` by section and verdict, and what the profile does not ask."""
-    lines = ["# Claims", "", f"Profile `{results['profile']}`, seed {results['seed']}. {EXPLAINED}", ""]
-    sections = sorted({section_of(claim["id"]) for claim in results["claims"]} | results["not_asked"].keys())
-    for section in sections:
-        lines += [f"## {section}", ""]
-        records = [claim for claim in results["claims"] if section_of(claim["id"]) == section]
-        for said in VERDICTS:
-            chosen = [claim for claim in records if claim["verdict"] == said]
-            if not chosen:
-                continue
-            lines += [f"### {said}", "", "| claim | measured | n | published | why |", "|---|---|---|---|---|"]
-            for claim in chosen:
-                published = number(claim["published"]) + (f" ({claim['printed']})" if claim["printed"] else "")
-                contradicted = f" *Contradicted by:* {claim['contradicted_by']}" if claim["contradicted_by"] else ""
-                cells = (
-                    f"`{claim['id']}` {claim['statement']}{contradicted}", measured(claim),
-                    f"{claim['n']} {claim['unit']}", published, claim["why"],
-                )  # fmt: skip
-                lines.append(tables.line(cells))
-            lines.append("")
-        if idle := results["not_asked"].get(section):
+def claims_page(*results: dict[str, Any]) -> str:
+    """``claims.md``: the records of each section by verdict, and what its profile does not ask.
+
+    Parameters
+    ----------
+    *results : dict
+        As for `by_section`: a section shows the first that has it, and names the profile where there are several.
+    """
+    sections, several = by_section(*results), len(results) > 1
+    origin = (
+        "Each section shows the profile with the largest sizes of those that ran it"
+        if several
+        else f"Profile `{results[0]['profile']}`, seed {results[0]['seed']}"
+    )
+    lines = ["# Claims", "", f"{origin}. {EXPLAINED}", ""]
+    for section, found in sections.items():
+        named = f": profile `{found['profile']}`, seed {found['seed']}" if several else ""
+        lines += [f"## {section}{named}", "", *_records_by_verdict(found["claims"])]
+        if idle := found["not_asked"]:
             lines += ["Not asked in this profile: " + ", ".join(f"`{id}`" for id in idle) + ".", ""]
     return "\n".join(lines)
+
+
+def _records_by_verdict(records):
+    """Lines of a Markdown table of records for every verdict."""
+    lines = []
+    for said in VERDICTS:
+        chosen = [claim for claim in records if claim["verdict"] == said]
+        if not chosen:
+            continue
+        lines += [f"### {said}", "", "| claim | measured | n | published | why |", "|---|---|---|---|---|"]
+        for claim in chosen:
+            contradicted = f" *Contradicted by:* {claim['contradicted_by']}" if claim["contradicted_by"] else ""
+            cells = (
+                f"`{claim['id']}` {claim['statement']}{contradicted}", measured(claim),
+                f"{claim['n']} {claim['unit']}", published_value(claim), claim["why"],
+            )  # fmt: skip
+            lines.append(tables.line(cells))
+        lines.append("")
+    return lines

@@ -140,7 +140,7 @@ def source_digest(source: str, package: str = "") -> str:
     return digest(source, *(text for item in imported.items() for text in item))
 
 
-_SEEN = {path: path.read_text(encoding="utf-8") for path in (profiles.ROOT / LIBRARY).rglob("*.py")}  # as imported
+_SEEN = {str(path): path.read_text(encoding="utf-8") for path in (profiles.ROOT / LIBRARY).rglob("*.py")}
 
 
 def imported_digest(source: str, package: str = "") -> str:
@@ -152,8 +152,8 @@ def imported_digest(source: str, package: str = "") -> str:
         If a module of the library was edited since this process began, or since it was first met here.
     """
     for module, text in library_sources(source, package).items():
-        if _SEEN.setdefault(path := _library_file(module), text) != text:
-            raise SourceChangedError(f"{str(path)!r} was edited after {module} was imported; restart Python")
+        if _SEEN.setdefault(path := str(_library_file(module)), text) != text:
+            raise SourceChangedError(f"{path!r} was edited after {module} was imported; restart Python")
     return source_digest(source, package)
 
 
@@ -189,7 +189,7 @@ def function_digest(compute: Callable) -> str:
     if code is not None and code not in _codes(source).get(code.co_qualname, ()):
         raise SourceChangedError(f"{module}.{name} is not what stands in {str(path)!r}: it was defined anew under its "
                                  "name, or the file was edited after it was imported; restart Python")  # fmt: skip
-    if module.split(".")[0] == LIBRARY and _SEEN.setdefault(path, source) != source:
+    if module.split(".")[0] == LIBRARY and _SEEN.setdefault(str(path), source) != source:
         raise SourceChangedError(f"{str(path)!r} was edited after {module} was imported; restart Python")
     return imported_digest(source, module.rpartition(".")[0])
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]  # of the clone
 FIRST_COMPANION = 5  # notebooks with smaller numbers are the paper's sections
+COMMITTED = {"mini": "figures", "desk": "figures/desk"}  # profiles whose outputs are part of the repository
 
 
 # Notebooks ---------------------------------------------------------------------------------------------------------
@@ -200,9 +201,9 @@ def build_folder(profile: str) -> Path:
 
 
 def figures_folder(profile: str) -> Path:
-    """Folder of figures, tables and ``results.json``."""
+    """Folder of figures, tables and ``results.json``: in ``figures/`` for a profile of `COMMITTED` with its own sizes."""
     build = build_folder(profile)
-    return ROOT / "figures" if build.name == "mini" else build / "figures"
+    return ROOT / COMMITTED[build.name] if build.name in COMMITTED else build / "figures"
 
 
 def cache_folder() -> Path:

@@ -47,7 +47,7 @@ class Run:
         What the profile says for this notebook.
     figures : Path
         Where figures, tables and ``results.json`` go: ``figures/`` for the default profile ``mini``,
-        ``build/<profile>/figures`` for the others.
+        ``figures/desk/`` for ``desk``, ``build/<profile>/figures`` for the others.
     claims : list of dict
         The records of claims so far.
     outputs : list of str
@@ -69,6 +69,8 @@ class Run:
         self.claims: list[dict] = []
         self.outputs: list[str] = []
         claims.read_results(self.figures / "results.json")  # an error here, not after the work
+        if self.figures in claims.committed_folders():
+            claims.committed_results()
         self._entries = claims.read_claims()
         self._models: dict[str, Any] = {}
         self._readers: dict[str, Any] = {}
@@ -248,6 +250,8 @@ class Run:
         }  # fmt: skip
         _replace(self.figures / "results.json", json.dumps(results, indent=1) + "\n")
         _replace(self.figures / "claims.md", claims.claims_page(results))
+        if self.figures in claims.committed_folders():
+            _replace(profiles.ROOT / "figures" / "claims.md", claims.claims_page(*claims.committed_results()))
 
     def _write_provenance(self):
         seconds = {"seconds": round(time.monotonic() - self._began, 1)}
