@@ -142,9 +142,10 @@ def test_the_headline_claims_are_the_measured_members_of_headline_entries():
 
 def results_of(profile, *ids, idle=()):
     """A small results.json of a profile, one record for each id."""
-    sections = dict.fromkeys([id.split("/")[0] for id in ids], [])
+    sections = {id.split("/")[0] for id in ids}
     return {
-        "profile": profile, "seed": 0, "models": dict.fromkeys(sections, {}), "not_asked": sections | dict(idle),
+        "profile": profile, "seed": 0, "models": {name: {} for name in sections},
+        "not_asked": {name: [] for name in sections} | dict(idle),
         "claims": [record(id, measured={"mini": 0.25, "desk": 0.75}[profile]) for id in ids],
     }  # fmt: skip
 
@@ -168,7 +169,7 @@ def test_a_section_shows_the_desk_profile_where_it_ran_and_mini_elsewhere_each_n
     assert readme.picture(more).endswith("(profile desk)](figures/desk/fig2-crossover.png)\n")
     page = claims_page(*committed_results())
     assert "## bounds: profile `desk`" in page and "## crossover: profile `mini`" in page
-    assert "bounds/two" not in page and "Not asked in this profile: `bounds/three`" in page  # no section of two profiles
+    assert "bounds/two" not in page and "Not asked in this profile: `bounds/three`" in page
     assert "Profile `mini`, seed 0." in claims_page(mini) and "## bounds\n" in claims_page(mini)
 
 
