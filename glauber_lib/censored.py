@@ -13,7 +13,7 @@ import scipy.stats
 from numpy.typing import ArrayLike
 from scipy.special import log_ndtr
 
-from glauber_lib.checks import check_count, check_seed
+from glauber_lib.checks import check_count, check_flags, check_labels, check_seed
 from glauber_lib.resampling import with_width
 from glauber_lib.stats import Interval
 
@@ -27,7 +27,8 @@ class LogNormalFit:
     Attributes
     ----------
     coefficients : ndarray, float64[R, P]
-        nan where no maximum exists: no time was seen, or the seen ones lie on a line.
+        nan where the seen times do not determine them: there are none, their rows of the design have less than full
+        rank, or they lie on a line.
     spread : ndarray, float64[R]
         Standard deviation of log T about the line.
     log_likelihood : ndarray, float64[R]
@@ -57,9 +58,10 @@ def fit_log_normal(
     Raises
     ------
     ValueError
-        For times that are not positive and finite, or arguments of different lengths.
+        For times that are not positive and finite, events that are neither true nor false, a design or weights that are
+        no numbers, or arguments of different lengths.
     """
-    time, observed, design = np.asarray(time, float), np.asarray(observed, bool), np.asarray(design, float)
+    time, observed, design = np.asarray(time, float), check_flags(observed, "observed"), np.asarray(design, float)
     weights = np.ones((1, len(time))) if weights is None else np.asarray(weights, float)
     if not (time > 0).all() or not np.isfinite(time).all():
         raise ValueError("times must be positive and finite; give a censored one the end of its observation")
@@ -68,6 +70,8 @@ def fit_log_normal(
             f"need as many events and rows of design and columns of weights as times, got {len(time)}, "
             f"{observed.shape}, {design.shape}, {weights.shape}"
         )
+    if not np.isfinite(design).all() or not np.isfinite(weights).all() or (weights < 0).any():
+        raise ValueError("design and weights must be finite, and weights not negative")
     center = np.log(time).mean()
     frame = np.column_stack([-design, np.log(time) - center])  # z = frame @ (beta / sigma, 1 / sigma)
     start = np.linalg.lstsq(design, frame[:, -1], rcond=None)[0]
@@ -94,7 +98,9 @@ def _climb(frame, observed, weights, found, *, rounds=60, tolerance=1e-9):
     squares = (frame[:, :, None] * frame[:, None, :]).reshape(len(frame), -1)
     seen, size = (weights * observed).sum(1), frame.shape[1]
     value, z = _likelihood(frame, observed, weights, found)
-    open_, settled = seen > 0, np.zeros(len(found), bool)
+    gram = ((weights * observed) > 0).astype(float) @ squares  # of the seen times' rows of the design
+    rank = np.linalg.matrix_rank(gram.reshape(-1, size, size)[:, :-1, :-1], hermitian=True)
+    open_, settled = rank == size - 1, np.zeros(len(found), bool)
     for _ in range(rounds):
         rows = np.flatnonzero(open_)
         if not len(rows):
@@ -139,7 +145,7 @@ def group_weights(groups: ArrayLike, n_resamples: int, seed: int = 0) -> np.ndar
     n_resamples : int
     seed : int
     """
-    names, group = np.unique(np.asarray(groups), return_inverse=True)
+    names, group = np.unique(check_labels(groups, "groups"), return_inverse=True)
     rng, n_resamples = np.random.default_rng(check_seed(seed)), check_count(n_resamples, "n_resamples", least=1)
     counts = rng.multinomial(len(names), np.full(len(names), 1 / len(names)), size=n_resamples)
     return counts[:, group].astype(float)

@@ -26,7 +26,7 @@ from glauber_lib.checks import (
     check_states,
     check_temperature,
 )
-from glauber_lib.checksums import model_checksum, refuse_other_model
+from glauber_lib.checksums import model_checksum, refuse_other_model, vocabulary_checksum
 from glauber_lib.draws import chunks, inverse_cdf, uniforms, weights
 from glauber_lib.engine import Conditionals, KeepIntervals, run_clocks
 from glauber_lib.models import ConditionalModel
@@ -246,7 +246,7 @@ def run_chains(
     seed : int
         With the chain's number it determines the path.
     chains : array_like, int[B], optional
-        The chains' numbers; default ``0 .. B - 1``.
+        The chains' numbers, each its own; default ``0 .. B - 1``.
     frozen : array_like, bool[n] or bool[B, n], optional
         Sites never resampled, such as a prefix; each chain needs a free one.
     until : callable, optional
@@ -278,10 +278,10 @@ def run_chains(
     ------
     ValueError
         For a temperature that is not positive and finite, states that are no int[B, n] of tokens of the model, a
-        `frozen` that is not boolean, a chain without a free site, chain numbers that are not one per state, a seed,
-        `n_steps` or `memory` that is no whole number >= 0, a `max_moves` below one, an `until` that does not return one
-        truth value for each state, an unknown way of `holding`, a checkpoint of another run, or another model than
-        made the checkpoint or the trace `resume`.
+        `frozen` that is not boolean, a chain without a free site, chain numbers that are not one per state or not
+        distinct, a seed, `n_steps` or `memory` that is no whole number >= 0, a `max_moves` below one, an `until` that
+        does not return one truth value for each state, an unknown way of `holding`, a checkpoint of another run, or
+        another model than made the checkpoint or the trace `resume`.
     """
     n_steps = check_count(n_steps, "n_steps", most=LONGEST - (0 if resume is None else resume.n_steps))
     max_moves = None if max_moves is None else check_count(max_moves, "max_moves", least=1)
@@ -293,7 +293,8 @@ def run_chains(
             resume.frozen, resume.holding,
         )  # fmt: skip
         refuse_other_model(resume, past, "the trace to go on from")
-        past = replace(resume, model=past.model, model_checksum=past.model_checksum)
+        own = {name: getattr(past, name) for name in ("model", "model_checksum", "vocabulary_checksum")}
+        past = replace(resume, **own)
     target = past.n_steps + n_steps
     file = Checkpoint(checkpoint)
     begun, past = past, file.resume(past, target, _SETTINGS)
@@ -324,4 +325,5 @@ def _unrun(model, states, temperature, seed, chains, frozen, holding):
     return Trace(
         initial, none, none, none, none, none, 0, temperature, seed, chains, frozen, np.full(size, -1), holding,
         getattr(model, "name", ""), complete=False, model_checksum=model_checksum(model),
+        vocabulary_checksum=vocabulary_checksum(model),
     )  # fmt: skip

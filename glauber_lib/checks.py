@@ -70,6 +70,22 @@ def check_indices(values: npt.ArrayLike, size: int, name: str) -> np.ndarray:
     return array.astype(np.int64)
 
 
+def check_flags(values: npt.ArrayLike, name: str) -> np.ndarray:
+    """True or false in every place as bool array of their shape; ValueError for others, nan and texts among them."""
+    array = np.asarray(values)
+    if not np.isin(array, (0, 1)).all() or array.dtype.kind not in "biufO":
+        raise ValueError(f"{name} must be true or false in every place, got {array.ravel()[:5].tolist()}")
+    return array.astype(bool)
+
+
+def check_labels(values: npt.ArrayLike, name: str) -> np.ndarray:
+    """One label for each row as array; ValueError where one is missing (None or nan)."""
+    array = np.asarray(values)
+    if array.ndim != 1 or any(one is None or one != one for one in array.tolist()):
+        raise ValueError(f"{name} must hold one label for each row, got shape {array.shape} or labels that are missing")
+    return array
+
+
 def check_replacements(number: Any, name: str, n_tokens: int) -> int:
     """How many tokens to try in place of a site's own: half are the best others, and so many there must be."""
     if n_tokens < 2:
@@ -114,6 +130,26 @@ def check_temperatures(temperatures: npt.ArrayLike) -> np.ndarray:
     if np.ndim(temperatures) != 1 or np.size(temperatures) == 0:
         raise ValueError(f"temperatures must be a list of numbers, got {temperatures!r}")
     return check_temperature(temperatures, np.shape(temperatures))
+
+
+def check_columns(frame: Any, columns: Sequence[str], name: str) -> None:
+    """Refuse a DataFrame without some columns that are read from it.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    columns : sequence of str
+        Those that it must have.
+    name : str
+        What the error calls the frame.
+
+    Raises
+    ------
+    ValueError
+        If one lacks; it names all that do.
+    """
+    if lacking := [column for column in columns if column not in frame.columns]:
+        raise ValueError(f"{name} must have the columns {list(columns)}, lacks {lacking}, got {list(frame.columns)}")
 
 
 # States --------------------------------------------------------------------------------------------------------------
@@ -233,11 +269,17 @@ def check_chains(chains: npt.ArrayLike | None, size: int, name: str = "chain") -
     Raises
     ------
     ValueError
-        Unless there is one whole number >= 0 for each chain.
+        Unless there is one whole number >= 0 for each chain, and no two are the same.
     """
     numbers = np.arange(size) if chains is None else check_whole(chains, f"{name} numbers")
     if numbers.shape != (size,):
         raise ValueError(f"need one {name} number per state, got shape {numbers.shape} for {size}")
+    distinct, times = np.unique(numbers, return_counts=True)
+    if (twice := distinct[times > 1]).size:
+        raise ValueError(
+            f"{name} numbers must be distinct, got {twice[:5].tolist()} more than once: {name}s of one number draw the "
+            "same random numbers"
+        )
     return numbers
 
 

@@ -142,6 +142,40 @@ def model_checksum(model: Any) -> str:
     return hashlib.blake2b(described.encode(), digest_size=8).hexdigest()
 
 
+def vocabulary_checksum(model: Any) -> str:
+    """Hexadecimal digest of what a model's tokens stand for: its tokenizer, and the ids that a site may hold.
+
+    It does not depend on weights or devices. It is empty, which means unknown, for a model without a tokenizer.
+    """
+    tokenizer, ids = getattr(model, "tokenizer", None), getattr(model, "vocabulary", None)
+    if tokenizer is None or ids is None:
+        return ""
+    described = [describe_tokenizer(tokenizer), np.asarray(ids).tolist()]
+    return hashlib.blake2b(json.dumps(described).encode(), digest_size=8).hexdigest()
+
+
+def refuse_other_vocabulary(model: Any, trace: Any) -> None:
+    """Refuse to read a trace with a model whose tokens stand for other words: the texts would be none of the trace's.
+
+    Parameters
+    ----------
+    model : MaskedLM or CausalLM
+    trace : Trace
+        With ``model``, a name, and ``vocabulary_checksum``; nothing is refused where that or the model's is unknown.
+
+    Raises
+    ------
+    ValueError
+        If the two differ.
+    """
+    made, own = trace.vocabulary_checksum, vocabulary_checksum(model)
+    if made and own and made != own:
+        raise ValueError(
+            f"the trace was made by the model {trace.model!r}, whose tokens are other words than those of "
+            f"{getattr(model, 'name', '')!r} (vocabulary {made}, not {own}): read it with that model"
+        )
+
+
 def _plain(value):
     """What stands in a digest for an object that JSON does not hold."""
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:

@@ -10,6 +10,7 @@ for the largest sum over all states and sites to lie below one; a chain meets ty
 
 import numpy as np
 import pandas as pd
+import scipy.stats
 import torch
 from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
@@ -239,12 +240,7 @@ def median_estimate(values: ArrayLike, unit: str = "contexts") -> Estimate:
     n = len(values)
     if np.isnan(values).any() or not n:
         return Estimate(np.nan, (np.nan, np.nan), n, unit)
-    chance = np.cumsum([_choose(n, k) for k in range(n)]) / 2.0**n  # that at most k of n lie below the median
+    chance = scipy.stats.binom.cdf(np.arange(n), n, 0.5)  # that at most k of n lie below the median
     k = int(np.searchsorted(chance, 0.025, side="right"))
     interval = (float(values[k - 1]), float(values[n - k])) if k else (np.nan, np.nan)
     return Estimate(float(np.median(values)), interval, n, unit)
-
-
-def _choose(n, k):
-    """Binomial coefficient as float."""
-    return float(np.prod([(n - i) / (i + 1) for i in range(k)]))

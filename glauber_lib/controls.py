@@ -77,7 +77,13 @@ def crossing_excess(
 
 
 def chance_crossing(share: float, looks: int) -> float:
-    """Chance that one of some independent looks is above a baseline, if a share of all texts is."""
+    """Chance that one of some independent looks is above a baseline, if a share of all texts is.
+
+    ValueError for a `share` outside of 0 .. 1, or `looks` that are no whole number >= 0.
+    """
+    looks = check_count(looks, "looks")
+    if not 0 <= share <= 1:
+        raise ValueError(f"share must lie in 0 .. 1, got {share!r}")
     return 1 - (1 - share) ** looks
 
 

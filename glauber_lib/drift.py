@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import ArrayLike
+from scipy.special import expit, log_expit, logsumexp
 from tqdm.auto import tqdm
 
-from glauber_lib.checks import check_contexts, check_count, check_seed, check_temperatures
+from glauber_lib.checks import check_columns, check_contexts, check_count, check_seed, check_temperatures
 from glauber_lib.margins import escape_probability, scores_by_site
 from glauber_lib.models import ConditionalModel
 from glauber_lib.stats import bootstrap_interval
@@ -62,7 +63,9 @@ def token_drift(model: ConditionalModel, states: ArrayLike, token: int, temperat
     DataFrame
         Per temperature and state: ``temperature``; ``count``; ``up`` = :math:`p_+ = \frac1n \sum_{x_i \ne v} \pi_i(v)`;
         ``down`` = :math:`p_- = \frac1n \sum_{x_i = v} (1 - \pi_i(v))`; ``drift`` = up - down; ``lead`` =
-        :math:`\log p_+/p_-`, nan where all sites hold the token or none does, so that one of the two is no move.
+        :math:`\log p_+/p_-`, nan where all sites hold the token or none does, so that one of the two is no move. It is
+        summed in logarithms, and so it is finite where float64 rounds a probability to zero. It is infinite where one
+        of the two moves is banned, or where the logarithm is beyond float64, and nan where both are banned.
 
     Raises
     ------
@@ -71,25 +74,31 @@ def token_drift(model: ConditionalModel, states: ArrayLike, token: int, temperat
     """
     states, temperatures = check_contexts(states, model.n_tokens), check_temperatures(temperatures)
     token, (size, n) = check_count(token, "token", most=model.n_tokens - 1), states.shape
-    chance = np.empty((len(temperatures), 2, size * n))  # of the token, of all others
+    odds = np.empty((len(temperatures), size * n))  # log odds of the token
     for rows, scores in scores_by_site(model, states):
         own = scores[:, token].clone()
         scores[:, token] = -torch.inf  # the others summed, so that a tiny probability to leave keeps its precision
+        best = scores.amax(1).nan_to_num(neginf=0.0)  # the differences to it are what a low temperature leaves finite
         for k, temperature in enumerate(temperatures):
-            lead = own / temperature - (scores / temperature).logsumexp(1)  # log odds of the token
-            chance[k, :, rows] = torch.stack([lead.sigmoid(), (-lead).sigmoid()], dim=1).cpu().numpy()
-    holds = states == token
-    enter, leave = chance.reshape(len(temperatures), 2, size, n).swapaxes(0, 1)  # (K, B, n) each
-    up, down = (enter * ~holds).sum(2) / n, (leave * holds).sum(2) / n  # (K, B)
+            others = ((scores - best[:, None]) / temperature).logsumexp(1)
+            odds[k, rows] = ((own - best) / temperature - others).cpu().numpy()
+    holds, odds = states == token, odds.reshape(len(temperatures), size, n)
+    up, down = (expit(odds) * ~holds).sum(2) / n, (expit(-odds) * holds).sum(2) / n  # (K, B)
     count = np.tile(holds.sum(1), len(temperatures))
-    with np.errstate(divide="ignore", invalid="ignore"):  # at low temperature a token may have no chance at all
-        lead = np.where((count > 0) & (count < n), np.log(up / down).ravel(), np.nan)
+    lead = np.where((count > 0) & (count < n), _log_ratio(odds, holds).ravel(), np.nan)
     return pd.DataFrame(
         {
             "temperature": np.repeat(temperatures, size), "count": count,
             "up": up.ravel(), "down": down.ravel(), "drift": (up - down).ravel(), "lead": lead,
         }
     )  # fmt: skip
+
+
+def _log_ratio(odds, holds):
+    """Logarithm of the chance to gain a site over that to lose one, [K, B], of log odds [K, B, n] of the token."""
+    with np.errstate(divide="ignore", invalid="ignore"):  # of what has no chance, where all are banned
+        gain = logsumexp(np.where(holds, -np.inf, log_expit(odds)), axis=2)
+        return gain - logsumexp(np.where(holds, log_expit(-odds), -np.inf), axis=2)
 
 
 def birth_death_time(up: ArrayLike, down: ArrayLike) -> float:
@@ -167,7 +176,13 @@ def summarize_drift(drift: pd.DataFrame, groups: ArrayLike) -> pd.DataFrame:
     DataFrame
         Per temperature: ``temperature``, ``states``, ``least`` and ``median`` drift, the 95% interval ``low``, ``high``
         of the median, ``positive`` (share of the states), the medians ``up`` and ``down``, and the least ``lead``.
+
+    Raises
+    ------
+    ValueError
+        If `drift` lacks a column, or `groups` are not one for each of the states.
     """
+    check_columns(drift, ["temperature", "up", "down", "drift", "lead"], "drift")
     rows = []
     for temperature, group in drift.groupby("temperature"):
         low, high = bootstrap_interval(group.drift, statistic=np.median, groups=groups)
@@ -196,9 +211,16 @@ def summarize_scan(scan: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         Per token and count, in their order: ``token``, ``count``; ``lead``, the least :math:`\log p_+/p_-` over the
         states at the lowest temperature, which is above its infimum :math:`\lambda`; ``allowed`` =
-        :math:`e^{\lambda m}` with it for the m counts below, in steps; ``lost``, the temperature above which the lead
-        is lost, nan if there is none at the lowest temperature, infinite if it is not lost at the highest.
+        :math:`e^{\lambda m}` with it for the m counts below, in steps, infinite beyond float64; ``lost``, the
+        temperature above which the lead is lost, nan if there is none at the lowest temperature, infinite if it is not
+        lost at the highest.
+
+    Raises
+    ------
+    ValueError
+        If `scan` lacks a column.
     """
+    check_columns(scan, ["token", "count", "temperature", "lead"], "scan")
     rows = []
     for key, group in scan.groupby(["token", "count"]):
         token, count = cast(tuple[int, int], key)
@@ -206,8 +228,7 @@ def summarize_scan(scan: pd.DataFrame) -> pd.DataFrame:
         lead, lost = leads.iloc[0], np.nan
         if lead > 0:
             lost = _last_fall(leads.index.to_numpy(), leads.to_numpy())
-        with np.errstate(over="ignore"):  # at low temperature float64 holds no such time
-            allowed = np.exp(max(lead, 0.0) * (count - 1))
+        allowed = _exponential(max(lead, 0.0) * (count - 1))
         rows.append({"token": token, "count": count, "lead": lead, "allowed": allowed, "lost": lost})
     return pd.DataFrame(rows)
 
@@ -239,14 +260,16 @@ def predict_count_escape(
     dict
         ``lead``, the least :math:`\log p_+/p_-` over the sampled states of the strip, which is above its infimum
         :math:`\lambda`; ``bound`` = :math:`e^{\lambda m}` with it, for the m counts between `floor` and all sites, 1 if
-        the lead is not positive; ``first_move``, the exact mean time to leave the state that holds `token` everywhere;
-        ``birth_death``, `birth_death_time` with the medians of :math:`p_+` and :math:`p_-` at each count. In steps.
+        the lead is not positive, infinite beyond float64; ``first_move``, the exact mean time to leave the state that
+        holds `token` everywhere; ``birth_death``, `birth_death_time` with the medians of :math:`p_+` and :math:`p_-` at
+        each count. In steps.
 
     Raises
     ------
     ValueError
-        If `strip` lacks a count above `floor`, `floor` is none below `n_sites`, or the model lacks `token`.
+        If `strip` lacks a column or a count above `floor`, `floor` is none below `n_sites`, or the model lacks `token`.
     """
+    check_columns(strip, ["token", "count", "temperature", "up", "down", "lead"], "strip")
     n_sites, token = check_count(n_sites, "n_sites", 1), check_count(token, "token", most=model.n_tokens - 1)
     floor = check_count(floor, "floor", most=n_sites - 1)
     mine = strip[(strip.token == token) & (strip["count"] > floor) & (strip.temperature == temperature)]
@@ -256,10 +279,16 @@ def predict_count_escape(
     lead = float(mine.lead[mine["count"] < n_sites].min(skipna=False))
     return {
         "lead": lead,
-        "bound": float(np.exp(max(lead, 0.0) * (n_sites - 1 - floor))),
+        "bound": _exponential(max(lead, 0.0) * (n_sites - 1 - floor)),
         "first_move": _inverse(escape_probability(model, np.full(n_sites, token), temperature)),
         "birth_death": birth_death_time(medians.up, medians.down),
     }
+
+
+def _exponential(power):
+    """Its exponential, infinite where float64 does not hold it."""
+    with np.errstate(over="ignore"):
+        return float(np.exp(power))
 
 
 def _inverse(chance):

@@ -8,7 +8,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from glauber_lib.chains import run_chains
-from glauber_lib.checks import check_contexts, check_count, check_state
+from glauber_lib.checks import check_columns, check_contexts, check_count, check_state
 from glauber_lib.models import ConditionalModel
 from glauber_lib.stats import poisson_interval
 
@@ -33,8 +33,9 @@ def observed_stays(timed: pd.DataFrame, by: str) -> pd.DataFrame:
     Raises
     ------
     ValueError
-        Unless every exposure is a number of steps, and every `left` true or false.
+        Unless every exposure is a number of steps, every `left` true or false, and the columns are there.
     """
+    check_columns(timed, ["exposure", "left", by], "timed")
     _check_stays(timed)
     groups = timed.groupby(by, dropna=False)
     left, exposure = groups.left.sum().astype(int), groups.exposure.sum()

@@ -8,6 +8,7 @@ import scipy.stats
 from numpy.typing import ArrayLike
 
 from glauber_lib.censored import fit_log_normal, group_weights, resampled_interval
+from glauber_lib.checks import check_flags, check_labels
 from glauber_lib.stats import Estimate, percentile_interval
 
 GROWTH: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -123,19 +124,18 @@ def growth_exponents(
 
 
 def _checked(n, time, observed, groups):
-    n, time, observed, groups = np.asarray(n, float), np.asarray(time, float), np.asarray(observed), np.asarray(groups)
+    n, time = np.asarray(n, float), np.asarray(time, float)
+    observed, groups = check_flags(observed, "observed"), check_labels(groups, "groups")
     if not n.shape == time.shape == observed.shape == groups.shape:
         raise ValueError(
             f"lengths, times, events and groups must be as many, got {n.shape}, {time.shape}, {observed.shape}, "
             f"{groups.shape}"
         )
-    if not np.isin(observed, (0, 1)).all() or pd.isna(groups).any():
-        raise ValueError("observed must be true or false, and groups must be labels, in every row")
     if len(np.unique(n)) < 2 or n.min() < 2:
         raise ValueError(f"need at least two lengths of 2 or more, got {np.unique(n)}")
     if len(np.unique(groups)) < 2:
         raise ValueError("need at least two groups to resample")
-    return n, time, observed.astype(bool), groups
+    return n, time, observed, groups
 
 
 def slope_in_log_length(values: ArrayLike, n: ArrayLike, *, unit: str) -> Estimate:
@@ -147,8 +147,18 @@ def slope_in_log_length(values: ArrayLike, n: ArrayLike, *, unit: str) -> Estima
         Of each unit one at every length.
     n : array_like, int[L]
     unit : str
+
+    Raises
+    ------
+    ValueError
+        For fewer than two different lengths, one that is not positive and finite, or values that are not one for each.
     """
-    slopes = np.polyfit(np.log(np.asarray(n, float)), np.asarray(values, float).T, 1)[0]
+    n, values = np.asarray(n, float), np.asarray(values, float)
+    if n.ndim != 1 or not (np.isfinite(n) & (n > 0)).all() or len(np.unique(n)) < 2:
+        raise ValueError(f"a slope needs two different lengths or more, each above 0, got {n.tolist()}")
+    if values.ndim != 2 or values.shape[1] != len(n):
+        raise ValueError(f"values must have shape (units, {len(n)}), one for each length, got {values.shape}")
+    slopes = np.polyfit(np.log(n), values.T, 1)[0]
     return _mean(slopes, unit)
 
 
@@ -166,13 +176,20 @@ def late_share(time: ArrayLike, after: ArrayLike, groups: ArrayLike, *, unit: st
     unit : str
         What a group is.
 
+    Raises
+    ------
+    ValueError
+        If a time is nan, or a group missing.
+
     Returns
     -------
     Estimate
         With Student's interval, cut to 0 and 1; no interval if all groups have the same share.
     """
-    time, after = np.asarray(time, float), np.asarray(after, float)
-    table = pd.DataFrame({"group": np.asarray(groups), "late": np.isfinite(time)})[time > after]
+    time, after, groups = np.asarray(time, float), np.asarray(after, float), check_labels(groups, "groups")
+    if np.isnan(time).any() or np.isnan(after).any():
+        raise ValueError("times must be numbers, infinite where the event was not seen, got nan")
+    table = pd.DataFrame({"group": groups, "late": np.isfinite(time)})[time > after]
     return _mean(table.groupby("group").late.mean().to_numpy(float), unit, within=(0, 1))
 
 

@@ -18,6 +18,7 @@ from sklearn.pipeline import make_pipeline
 from transformers import AutoModelForSequenceClassification, pipeline
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 
+from glauber_lib.checks import check_columns
 from glauber_lib.checksums import (
     WeightsDigest,
     check_weights,
@@ -209,10 +210,11 @@ class LexicalTopicScorer:
     Parameters
     ----------
     passages : DataFrame
-        Columns ``text`` and ``topic``.
+        Columns ``text`` and ``topic``; ValueError if one lacks.
     """
 
     def __init__(self, passages: pd.DataFrame):
+        check_columns(passages, ["text", "topic"], "passages")
         self.labels = list(TOPICS)
         self._words = TfidfVectorizer(sublinear_tf=True, stop_words="english")
         self._regression = LogisticRegression(C=30.0, max_iter=1_000)

@@ -26,7 +26,7 @@ from glauber_lib.checks import (
     check_states,
     check_temperature,
 )
-from glauber_lib.checksums import model_checksum
+from glauber_lib.checksums import model_checksum, vocabulary_checksum
 from glauber_lib.draws import inverse_cdf, uniforms, weights
 from glauber_lib.models import ConditionalModel
 from glauber_lib.traces import Trace, moves_before
@@ -111,8 +111,8 @@ def run(
     ------
     ValueError
         For a temperature that is not positive and finite, states that are no int[B, n] of tokens of the model, a
-        chain without a free site, chain numbers that are not one per state, a seed or `n_steps` that is no whole number
-        >= 0, or scores that `answers.ask` refuses.
+        chain without a free site, chain numbers that are not one per state or not distinct, a seed or `n_steps` that is
+        no whole number >= 0, or scores that `answers.ask` refuses.
     """
     n_steps, seed = check_count(n_steps, "n_steps"), check_seed(seed)
     initial = check_states(states, model.n_tokens)
@@ -130,7 +130,7 @@ def run(
     return Trace(
         initial, step, chain, site, old, new, n_steps, temperature, seed, chains, frozen,
         stopped=np.full(len(initial), -1), model=getattr(model, "name", ""), model_calls=counted.calls,
-        model_checksum=model_checksum(model),
+        model_checksum=model_checksum(model), vocabulary_checksum=vocabulary_checksum(model),
     )  # fmt: skip
 
 

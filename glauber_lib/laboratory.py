@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
 from glauber_lib import exact
-from glauber_lib.checks import check_contexts, check_count, check_seed, check_temperatures
+from glauber_lib.answers import ask
+from glauber_lib.checks import check_contexts, check_count, check_seed, check_temperature, check_temperatures
 from glauber_lib.margins import escape_bound, mixing_lower_bound
 from glauber_lib.models import ConditionalModel, RestrictedModel, TabularModel, all_states
 
@@ -79,15 +80,16 @@ def incompatibility_price(model: ConditionalModel, n_sites: int, temperature: fl
         ``price`` (nats per site) and ``entropy``, that of the model's conditionals in the same mean (nats per site).
     """
     law = exact.stationary_law(exact.transition_matrix(model, n_sites, temperature))
-    of_model = exact.conditional_laws(model, n_sites, temperature)  # (n, S, V)
-    shape, price, entropy = (model.n_tokens,) * n_sites, 0.0, 0.0
+    states, shape, price, entropy = all_states(model.n_tokens, n_sites), (model.n_tokens,) * n_sites, 0.0, 0.0
     for i in range(n_sites):
         joint = np.moveaxis(law.reshape(shape), i, -1)  # the others, then the token at i
-        given = of_model[i].reshape(*shape, -1).take(0, axis=i)
+        scores = ask(model, states, np.full(len(states), i)).double()
+        scores = (scores - scores.amax(1, keepdim=True)) / float(check_temperature(temperature))
+        given = scores.log_softmax(1).cpu().numpy().reshape(*shape, -1).take(0, axis=i)  # no probability underflows
         rest = joint.sum(-1, keepdims=True)
         with np.errstate(divide="ignore", invalid="ignore"):
-            price += np.where(joint > 0, joint * (np.log(joint) - np.log(rest) - np.log(given)), 0.0).sum()
-            entropy -= np.where(given > 0, rest * given * np.log(given), 0.0).sum()
+            price += np.where(joint > 0, joint * (np.log(joint) - np.log(rest) - given), 0.0).sum()
+            entropy -= np.where(given > -np.inf, rest * np.exp(given) * given, 0.0).sum()
     return {"price": float(price / n_sites), "entropy": float(entropy / n_sites)}
 
 

@@ -48,9 +48,9 @@ def label_rises(gains: ArrayLike, own: ArrayLike, *, n_resamples: int = 10_000, 
     -------
     DataFrame
         Per ``scorer`` and ``label`` (numbers): ``rise`` (mean over the chains it was not the seed of), ``excess`` (the
-        same less that of their other labels), ``t``, ``p`` (one-sided, of this label alone, never zero) and ``p_max``
-        (corrected for S x L tests). All but ``rise`` are nan for a label that fewer than two chains can test, and if
-        there are not three labels or more.
+        same less that of their other labels), ``t`` (infinite where the excess is the same in all chains), ``p``
+        (one-sided, of this label alone, never zero) and ``p_max`` (corrected for S x L tests). All but ``rise`` are nan
+        for a label that fewer than two chains can test, and if there are not three labels or more.
 
     Raises
     ------
@@ -74,6 +74,7 @@ def label_rises(gains: ArrayLike, own: ArrayLike, *, n_resamples: int = 10_000, 
     rest = np.stack([np.delete(np.arange(n_labels), k) for k in own])  # (C, L - 1): what is exchanged
     values = np.take_along_axis(gains, rest[None], 2)
     values = (n_labels - 1) / (n_labels - 2) * (values - values.mean(2, keepdims=True))  # less the mean of the others
+    values[np.abs(values) <= 1e-12 * np.abs(gains).max((1, 2), keepdims=True)] = 0.0  # equal but for rounding
     place = (rest[..., None] == np.arange(n_labels)).astype(float)  # (C, L - 1, L)
     excess, t = _student(values[None], place)
     drawn = []
@@ -82,7 +83,7 @@ def label_rises(gains: ArrayLike, own: ArrayLike, *, n_resamples: int = 10_000, 
         order = rng.random((size, n_chains, n_labels - 1)).argsort(2)  # the same for every scorer
         drawn.append(_student(np.take_along_axis(values[None], order[:, None], 3), place)[1])
     drawn = np.concatenate(drawn)  # (R, S, L)
-    known = np.isfinite(t[0])
+    known = ~np.isnan(t[0])
     share = lambda hits: np.where(known, (1 + hits.sum(0)) / (1 + n_resamples), np.nan)  # noqa: E731
     largest = np.where(known, drawn, -np.inf).max((1, 2))[:, None, None]
     p, p_max = share(drawn >= t - 1e-9), share(largest >= t - 1e-9)
@@ -102,7 +103,8 @@ def _student(values, place):
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.einsum("rsck,ckl->rsl", values, place) / n
         spread = (np.einsum("rsck,ckl->rsl", values**2, place) / n - mean**2).clip(min=0) / (n - 1)
-        t = np.where(spread > 1e-24, mean / np.sqrt(spread), 0.0)
+        spread = np.where(spread * (n - 1) <= 1e-13 * mean**2, 0.0, spread)  # but for rounding
+        t = np.where(mean == 0, 0.0, mean / np.sqrt(spread))
     known = n >= 2
     return np.where(known, mean, np.nan), np.where(known, t, np.nan)
 

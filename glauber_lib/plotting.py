@@ -16,6 +16,8 @@ from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
 
+from glauber_lib.checks import check_columns
+
 COLORS = ["#1f5a94", "#d1701f", "#3f8f5b", "#8c4a9e", "#b03a48", "#6b6b6b"]
 COLUMN, PAGE = 3.4, 7.0  # widths in inches of a figure over one column of a printed page, and over both
 STYLE: dict[Any, Any] = {
@@ -70,8 +72,9 @@ def panels(count: int, *, columns: int = 2, height: float = 2.4, **options: Any)
 def interval_band(axis: Axes, x: ArrayLike, table: pd.DataFrame, **style) -> Line2D:
     """A line through the means of `table` (columns ``mean, low, high``) against `x`, within the band of its intervals.
 
-    `style` goes to the line; the band takes the line's color.
+    `style` goes to the line; the band takes the line's color. ValueError if `table` lacks a column.
     """
+    check_columns(table, ["mean", "low", "high"], "table")
     (line,) = axis.plot(x, table["mean"], **style)
     axis.fill_between(np.asarray(x), table.low, table.high, color=line.get_color(), alpha=0.2, linewidth=0)
     return line
@@ -80,8 +83,9 @@ def interval_band(axis: Axes, x: ArrayLike, table: pd.DataFrame, **style) -> Lin
 def interval_bars(axis: Axes, x: ArrayLike, table: pd.DataFrame, **style) -> ErrorbarContainer:
     """Points at the means of `table` (columns ``mean, low, high``) against `x`, with a bar for each interval.
 
-    `style` goes to `Axes.errorbar`.
+    `style` goes to `Axes.errorbar`. ValueError if `table` lacks a column.
     """
+    check_columns(table, ["mean", "low", "high"], "table")
     bars = np.array([table["mean"] - table.low, table.high - table["mean"]])
     bars = bars.clip(min=0)  # matplotlib refuses what rounding may make -1e-17
     return axis.errorbar(np.asarray(x), table["mean"], yerr=bars, **{"fmt": "o", "capsize": 2, **style})
@@ -172,7 +176,11 @@ def reference_line(
 
 
 def moves_as_html(table: pd.DataFrame) -> str:
-    """The states of `readings.moves_in_words` as an HTML table, each word that a move put there marked."""
+    """The states of `readings.moves_in_words` as an HTML table, each word that a move put there marked.
+
+    ValueError if `table` lacks a column.
+    """
+    check_columns(table, ["step", "held", "words", "sites", "before"], "table")
     lines = []
     for row in table.to_dict("records"):
         words = [html.escape(word) for word in row["words"]]

@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from glauber_lib.checks import ABSENT, check_count, check_states
+from glauber_lib.checksums import refuse_other_vocabulary
 from glauber_lib.draws import check_precision
 from glauber_lib.traces import Trace
 
@@ -61,16 +62,16 @@ def embed_states(model: Any, embedder: TextEmbedder, states: ArrayLike) -> np.nd
 def topic_scores(model: Any, scorer: TextScorer, states: ArrayLike) -> np.ndarray:
     """Topic probabilities float64[..., labels] of states int[..., n] of a language model, as `embed_states`.
 
-    ValueError for scores in half precision, that are nan, or not one for each label of each text.
+    ValueError for scores in half precision, that are not finite, or not one for each label of each text.
     """
     states = _some_states(states)
     rows = states.reshape(-1, states.shape[-1])
     scores = np.asarray(scorer.score(model.texts(rows)))
     check_precision(scores.dtype, f"scores of {type(scorer).__name__}")
-    if scores.shape != (len(rows), len(scorer.labels)) or np.isnan(scores).any():
+    if scores.shape != (len(rows), len(scorer.labels)) or not np.isfinite(scores).all():
         raise ValueError(
-            f"scores of {type(scorer).__name__} must be numbers of shape {(len(rows), len(scorer.labels))}, got shape "
-            f"{scores.shape} with {np.isnan(scores).sum()} nan"
+            f"scores of {type(scorer).__name__} must be finite and of shape {(len(rows), len(scorer.labels))}, got "
+            f"shape {scores.shape} with {(~np.isfinite(scores)).sum()} that are nan or infinite"
         )
     return scores.reshape(*states.shape[:-1], -1)
 
@@ -106,14 +107,21 @@ def moves_in_words(model: Any, trace: Trace, row: int, moves: Iterable[int]) -> 
     row : int
         The chain.
     moves : iterable of int
-        Which of the chain's changes of state, from 0; ValueError for one that it did not make.
+        Which of the chain's changes of state, from 0.
 
     Returns
     -------
     DataFrame
         ``step`` (steps done when the state was entered), ``held`` (steps spent in it), ``words`` (of the whole state),
         and what the move that led there changed: ``sites``, and ``before``, the words they held; none at the start.
+
+    Raises
+    ------
+    ValueError
+        For a move that the chain did not make, or a model whose tokens are other words than those of the trace
+        (`checksums.refuse_other_vocabulary`).
     """
+    refuse_other_vocabulary(model, trace)
     states, entered, durations = trace.visits(row)
     rows = []
     for k in [0, *(check_count(move, "move", most=len(states) - 2) + 1 for move in moves)]:

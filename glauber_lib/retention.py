@@ -8,7 +8,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from glauber_lib.chains import run_chains
-from glauber_lib.checks import check_count, check_temperature
+from glauber_lib.checks import check_count, check_flags, check_labels, check_temperature
 from glauber_lib.models import ConditionalModel
 from glauber_lib.stats import Estimate, poisson_interval
 from glauber_lib.survival import median_survival
@@ -40,10 +40,13 @@ def find_traps(trace: Trace, *, stride: int = 50, window: int = 300, per_chain: 
     Raises
     ------
     ValueError
-        For a stride, window or number of traps below one, or a stride above the window: steps between would be in none.
+        For a stride, window or number of traps below one, or a stride above the window: steps between would be in none;
+        for a run shorter than a window, in which no trap can be seen.
     """
     stride, window = _check_windows(stride, window)
     per_chain = check_count(per_chain, "per_chain", least=1)
+    if trace.n_steps < window:
+        raise ValueError(f"a run of {trace.n_steps} steps has no window of {window}: take a longer run")
     looks, rows, seen = np.arange(0, trace.n_steps + 1, stride), [], set()
     for chain, temperature in enumerate(trace.temperature):
         visits = trace.visits(chain)
@@ -173,10 +176,11 @@ def rank_concordance(predictor: ArrayLike, time: ArrayLike, ended: ArrayLike, tr
     float
         nan if no pair can be ordered.
     """
-    x, t, trap = np.asarray(predictor, float), np.asarray(time, float), np.asarray(trap)
-    if np.isnan(x).any() or np.isnan(t).any() or pd.isna(trap).any() or not np.isin(ended, (0, 1)).all():
-        raise ValueError("predictions, times and traps must be given, and ended be true or false, in every row")
-    shorter = np.asarray(ended, bool)[:, None] & ((t[:, None] < t) | ((t[:, None] == t) & ~np.asarray(ended, bool)))
+    x, t = np.asarray(predictor, float), np.asarray(time, float)
+    ended, trap = check_flags(ended, "ended"), check_labels(trap, "trap")
+    if np.isnan(x).any() or np.isnan(t).any() or not x.shape == t.shape == ended.shape == trap.shape:
+        raise ValueError(f"need a prediction, a time, an end and a trap in each of {len(trap)} rows, nan among none")
+    shorter = ended[:, None] & ((t[:, None] < t) | ((t[:, None] == t) & ~ended))
     known = shorter & (trap[:, None] != trap)
     return float(np.sign(x - x[:, None])[known].mean()) if known.any() else np.nan
 
@@ -198,9 +202,19 @@ def duration_factor(duration: ArrayLike, ended: ArrayLike, predicted: ArrayLike)
     Returns
     -------
     float
-        Infinite where fewer than half of the durations ended.
+        Infinite where fewer than half of the durations ended; nan without a chain.
+
+    Raises
+    ------
+    ValueError
+        Unless every duration is a number of steps and every prediction above zero.
     """
-    ratio = np.maximum(np.asarray(duration, float), 1.0) / np.asarray(predicted, float)
+    duration, predicted = np.asarray(duration, float), np.asarray(predicted, float)
+    if not duration.size:
+        return np.nan
+    if not (duration >= 0).all() or not (predicted > 0).all():
+        raise ValueError("durations must be numbers of steps, and predicted ones above zero, in every row")
+    ratio = np.maximum(duration, 1.0) / predicted
     median = median_survival(ratio, np.asarray(ended, bool))
     return np.inf if np.isnan(median) else median / np.log(2)
 
@@ -214,14 +228,27 @@ def exit_ratio(steps: ArrayLike, left: ArrayLike, predicted: ArrayLike) -> Estim
         Steps until the exit, or to the end of the budget, one row for each chain.
     left : array_like, bool[K]
     predicted : array_like, float[K]
-        Mean time to leave, in steps.
+        Mean time to leave, in steps; infinite where no exit is expected.
 
     Returns
     -------
     Estimate
         With an exact Poisson interval: the exits are counted as if leaving were memoryless, which it is for a single
         state and nearly so for a set that is left rarely.
+
+    Raises
+    ------
+    ValueError
+        Unless steps are finite numbers >= 0, predicted times above zero and `left` true or false, as many of each, and
+        an exit is expected at all.
     """
-    exits, expected = int(np.sum(left)), float(np.sum(np.asarray(steps, float) / np.asarray(predicted, float)))
+    steps, left, predicted = np.asarray(steps, float), np.asarray(left), np.asarray(predicted, float)
+    if not steps.shape == left.shape == predicted.shape or steps.ndim != 1:
+        raise ValueError(f"need one row for each chain, got {steps.shape}, {left.shape} and {predicted.shape}")
+    if not (np.isfinite(steps) & (steps >= 0) & (predicted > 0) & np.isin(left, (0, 1))).all():
+        raise ValueError("steps must be finite, predicted times above zero, and left true or false, in every row")
+    exits, expected = int(np.sum(left)), float(np.sum(steps / predicted))
+    if not expected > 0:
+        raise ValueError(f"a ratio needs expected exits, got {expected} of {len(steps)} chains")
     low, high = poisson_interval(exits)
-    return Estimate(exits / expected, (low / expected, high / expected), len(np.asarray(left)), "chains")
+    return Estimate(exits / expected, (low / expected, high / expected), len(steps), "chains")

@@ -20,6 +20,7 @@ from glauber_lib.checks import (
     check_seed,
     check_temperatures,
 )
+from glauber_lib.draws import probabilities
 from glauber_lib.influence import best_and_random
 from glauber_lib.models import ConditionalModel
 
@@ -53,7 +54,8 @@ def pair_influence(
         raise ValueError(f"sites must hold one site for each of {len(x)} pairs, got shape {sites.shape}")
     for rows in np.array_split(np.arange(len(x)), -(-len(x) * model.n_tokens // 2**22)):  # (B, V) float64 at a time
         scores = ask(model, np.concatenate([x[rows], y[rows]]), np.tile(sites[rows], 2)).double()
-        laws = (torch.softmax(scores / t, dim=-1).view(2, len(rows), -1) for t in check_temperatures(temperatures))
+        both = (probabilities(scores, np.full(len(scores), t)) for t in check_temperatures(temperatures))
+        laws = (law.view(2, len(rows), -1) for law in both)
         found.append(torch.stack([0.5 * (p - q).abs().sum(-1) for p, q in laws], dim=1).cpu().numpy())
     return np.concatenate(found)
 
@@ -96,7 +98,7 @@ def search_column(
     temperature: float = 1.0,
     *,
     rounds: int,
-    candidates: int = 8,
+    candidates: int | None = None,
     climb: bool = True,
     seed: int = 0,
     progress: str | None = None,
@@ -112,7 +114,8 @@ def search_column(
         The site at which the two states differ.
     temperature : float
     rounds, candidates : int
-        `candidates` pairs are evaluated in each round, for each of the other sites.
+        `candidates` pairs are evaluated in each round, for each of the other sites; by default eight, or as many as
+        the model has tokens.
     climb : bool
         True: change one token at a time of a pair, at a random site (of both states, or of one at `site`), and keep
         what is larger; start again where 2n rounds bring nothing. False: a random context and a random replacement
@@ -132,8 +135,9 @@ def search_column(
         raise ValueError("influence needs two sites, got contexts of one")
     site, candidates = (
         check_count(site, "site", most=n - 1),
-        check_replacements(candidates, "candidates", model.n_tokens),
+        min(8, model.n_tokens) if candidates is None else candidates,
     )
+    candidates = check_replacements(candidates, "candidates", model.n_tokens)
     others = np.delete(np.arange(n), site)
     climbs = []
     for i in tqdm(others, desc=progress, disable=progress is None, leave=False):
@@ -183,5 +187,7 @@ class _Climb:
     def best_of(self, x, y):
         """The pair of the largest total variation."""
         values = pair_influence(self.model, x, y, np.full(len(x), self.i), [self.temperature])[:, 0]
+        if np.isnan(values).any():
+            raise ValueError(f"no influence at temperature {self.temperature}: scores over it are beyond float64")
         k = values.argmax()
         return values[k], x[k], y[k]

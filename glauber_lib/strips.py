@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from glauber_lib.chains import run_chains
-from glauber_lib.checks import check_count, check_seed, check_state
+from glauber_lib.checks import check_columns, check_count, check_seed, check_state
 from glauber_lib.drift import birth_death_time, token_drift
 from glauber_lib.engine import Conditionals
 from glauber_lib.models import ConditionalModel
@@ -204,6 +204,11 @@ def mean_lead(visited: pd.DataFrame) -> pd.Series:
     ----------
     visited : DataFrame
         From `visited_drift`.
+
+    Raises
+    ------
+    ValueError
+        As `escape_by_counts`.
     """
     means = _weighted_means(visited)
     with np.errstate(divide="ignore"):
@@ -225,6 +230,11 @@ def escape_by_counts(visited: pd.DataFrame) -> float:
     -------
     float
         In steps; nan where a count lacks.
+
+    Raises
+    ------
+    ValueError
+        If `visited` lacks a column, or a count, probability or weight in it is not finite or is negative.
     """
     means = _weighted_means(visited)
     if len(means) <= np.ptp(means.index):
@@ -233,6 +243,11 @@ def escape_by_counts(visited: pd.DataFrame) -> float:
 
 
 def _weighted_means(visited):
+    columns = ["count", "up", "down", "weight"]
+    check_columns(visited, columns, "visited")
+    values = visited[columns].to_numpy(float)
+    if bad := (~(np.isfinite(values) & (values >= 0)).all(1)).sum():
+        raise ValueError(f"{', '.join(columns)} must be numbers >= 0 in every row, got {bad} of {len(values)} without")
     weighted = visited[["up", "down"]].multiply(visited.weight, axis=0).assign(weight=visited.weight)
     sums = weighted.groupby(visited["count"]).sum()
     return sums[["up", "down"]].div(sums.weight, axis=0)

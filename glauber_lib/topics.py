@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from glauber_lib.checks import check_count, check_indices
+from glauber_lib.checks import check_columns, check_count, check_indices, check_whole
 from glauber_lib.readings import TextScorer
 from glauber_lib.stats import Estimate, Interval, bootstrap_estimate, percentile_interval, true_runs
 from glauber_lib.survival import median_survival
@@ -26,6 +26,7 @@ def choose_seeds(
     passages : DataFrame
         With columns ``id``, ``text`` and, where it is known, ``topic``.
     topics : list of str
+        Each named once.
     per_topic : int
         How many passages each topic gets: the first ones with that topic. If no topics are known, those that score
         highest on it among the passages that no earlier topic took.
@@ -42,9 +43,13 @@ def choose_seeds(
     Raises
     ------
     ValueError
-        If a topic has fewer passages than `per_topic`, or a score is nan.
+        If a topic has fewer passages than `per_topic`, is named twice or is none of the scorer's labels, no topic is
+        named, a score is not finite, or `passages` lack a column.
     """
     per_topic = check_count(per_topic, "per_topic", least=1)
+    check_columns(passages, ["id", "text"], "passages")
+    if not len(topics) or len(set(topics)) < len(topics):
+        raise ValueError(f"topics must be distinct, one at least, got {list(topics)}")
     counts = passages.topic.value_counts() if "topic" in passages else None
     few = {t: int(counts.get(t, 0)) for t in topics if counts.get(t, 0) < per_topic} if counts is not None else {}
     if few or len(passages) < per_topic * len(topics):
@@ -54,6 +59,8 @@ def choose_seeds(
             [passages.loc[passages.topic == topic].head(per_topic) for topic in topics], ignore_index=True
         )
         return seeds, passages.loc[~passages.id.isin(seeds.id)]
+    if unknown := [topic for topic in topics if topic not in scorer.labels]:
+        raise ValueError(f"topics must be labels of the scorer, {list(scorer.labels)}, got {unknown}")
     score, free, chosen = scorer.score(list(passages.text)), np.ones(len(passages), bool), []
     _check_scores(score)
     for topic in topics:
@@ -86,17 +93,22 @@ def top_labels(scores: ArrayLike, *, resolution: float = 1e-5) -> tuple[np.ndarr
     Raises
     ------
     ValueError
-        If a score is nan.
+        If a score is not finite, there are fewer than two labels, or `resolution` is no number >= 0.
     """
     scores = np.asarray(scores)
+    if scores.ndim < 1 or scores.shape[-1] < 2 or not resolution >= 0:
+        raise ValueError(
+            f"need scores of two labels or more and a resolution >= 0, got shape {scores.shape} and {resolution}"
+        )
     _check_scores(scores)
     second, first = np.moveaxis(np.partition(scores, -2, axis=-1)[..., -2:], -1, 0)
     return scores.argmax(-1), first - second <= resolution
 
 
 def _check_scores(scores):
-    if np.isnan(scores).any():
-        raise ValueError(f"scores must be numbers, got nan in {np.isnan(scores).any(-1).sum()} texts: mend the scorer")
+    known = np.isfinite(scores).all(-1)
+    if not known.all():
+        raise ValueError(f"scores must be finite, got nan or infinite ones in {(~known).sum()} texts: mend the scorer")
 
 
 def transition_counts(paths: ArrayLike, n_labels: int) -> np.ndarray:
@@ -125,11 +137,13 @@ def entropy_production(counts: ArrayLike) -> float:
     J is the share of transitions, from `transition_counts`. Each count is raised by one half, so that a transition
     that was never seen adds no infinite term. The value is zero in detailed balance. A finite sample of a chain in
     detailed balance gives more than zero; `reversible_paths` simulates how much. ValueError for what is no square of
-    counts.
+    counts, such as a matrix of probabilities, and for counts without a transition.
     """
-    counts = np.asarray(counts, float)
-    if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or not (np.isfinite(counts) & (counts >= 0)).all():
-        raise ValueError(f"counts must be a square of numbers >= 0, got shape {counts.shape}")
+    counts = check_whole(counts, "counts")
+    if counts.ndim != 2 or counts.shape[0] != counts.shape[1]:
+        raise ValueError(f"counts must be a square, got shape {counts.shape}")
+    if not counts.any():
+        raise ValueError("entropy production needs a transition, got counts of none")
     return float(_productions(counts[None])[0])
 
 

@@ -110,6 +110,8 @@ class Trace(Stored):
         False after an interruption.
     model_checksum : str
         Digest of what the model's scores depend on (`checksums.model_checksum`); empty where it is not known.
+    vocabulary_checksum : str
+        Digest of the words that tokens stand for (`checksums.vocabulary_checksum`); empty where it is not known.
     """
 
     initial: np.ndarray
@@ -129,6 +131,7 @@ class Trace(Stored):
     model_calls: int = field(default=0, compare=False)
     complete: bool = True
     model_checksum: str = ""
+    vocabulary_checksum: str = ""
 
     def states(self, steps: npt.ArrayLike) -> np.ndarray:
         """States int64[K, B, n] after each of the K numbers of `steps`; ValueError outside 0 .. n_steps.

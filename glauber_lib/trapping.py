@@ -39,6 +39,11 @@ def factor_leaving(inside: np.ndarray, out: np.ndarray) -> tuple[np.ndarray, np.
     -------
     lower, upper : ndarray, float64[K, K]
         With :math:`I - Q = L U`; L has a unit diagonal, and no entry beside a diagonal is positive.
+
+    Raises
+    ------
+    ValueError
+        If from some state no chain gets out, or with no probability that float64 holds.
     """
     move, out = np.array(inside, float), np.array(out, float)
     np.fill_diagonal(move, 0.0)
@@ -47,6 +52,8 @@ def factor_leaving(inside: np.ndarray, out: np.ndarray) -> tuple[np.ndarray, np.
     for k in range(size):
         rest = slice(k + 1, size)
         pivot = out[k] + move[k, rest].sum()
+        if not pivot > 0:
+            raise ValueError(f"from every state a chain must get out of the set, got none from state {k} of {size}")
         share = move[rest, k] / pivot
         lower[rest, k] = -share
         upper[k, k], upper[k, rest] = pivot, -move[k, rest]
@@ -70,6 +77,11 @@ def times_to_leave(inside: np.ndarray, out: np.ndarray) -> tuple[np.ndarray, np.
         :math:`h = (I - Q)^{-1} 1`, in steps.
     spent : ndarray, float64[K]
         Row of :math:`(I - Q)^{-1}`: steps spent in each state by a chain from the first one; their sum is its time.
+
+    Raises
+    ------
+    ValueError
+        As `factor_leaving`.
     """
     lower, upper = factor_leaving(inside, out)
     times = solve_triangular(upper, solve_triangular(lower, np.ones(len(out)), lower=True, unit_diagonal=True))
@@ -92,10 +104,11 @@ class GrownSet:
     sizes : ndarray, int64[R]
         Size of the set after each round, from one on.
     times : ndarray, float64[R]
-        Mean time to leave the set from its first state, in steps, at each of `sizes`. It only grows.
+        Mean time to leave the set from its first state, in steps, at each of `sizes`. It only grows. It is infinite for
+        a set that cannot be left, or with no probability that float64 holds; such a set grows no further.
     converged : bool
-        Whether the last doubling of the set changed the time by less than the tolerance. If not, the cap ended the
-        growth, and the time is a lower bound of that of the larger set.
+        Whether the last doubling of the set changed the time by less than the tolerance, or the time is infinite. If
+        not, the cap ended the growth, and the time is a lower bound of that of the larger set.
     """
 
     states: np.ndarray
@@ -213,11 +226,11 @@ class _Growing:
         inside = np.zeros((size, size))
         np.add.at(inside, (row, to[row, move]), self.chance[row, move])
         leaves = np.where(to < 0, self.chance, 0.0)
-        times, spent = times_to_leave(inside, leaves.sum(1) + self.tail)
+        time, spent = _time_from_first(inside, leaves.sum(1) + self.tail)
         self.sizes.append(size)
-        self.times.append(times[0])
+        self.times.append(time)
         half = np.searchsorted(self.sizes, size // 2, side="right") - 1
-        self.converged = size >= least and self.times[-1] < (1 + tolerance) * self.times[half]
+        self.converged = np.isinf(time) or (size >= least and time < (1 + tolerance) * self.times[half])
         self.joining = []
         if not self.converged and size < cap:
             flow = np.bincount(self.target.ravel(), (spent[:, None] * leaves).ravel(), minlength=len(self.known))
@@ -228,6 +241,15 @@ class _Growing:
     def result(self):
         states = np.array([self.known[k] for k in self.members])
         return GrownSet(states, np.array(self.sizes), np.array(self.times), bool(self.converged))
+
+
+def _time_from_first(inside, out):
+    """Mean time to leave from the first state, from which all others are reached, and where it is spent."""
+    try:
+        times, spent = times_to_leave(inside, out)
+    except ValueError:  # some state has no way out
+        return np.inf, None
+    return times[0], spent
 
 
 def _learn(model: ConditionalModel, growing: Sequence[_Growing]) -> None:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.cluster import AgglomerativeClustering
 
 from glauber_lib.checks import ABSENT, check_count, check_states, check_whole
+from glauber_lib.checksums import refuse_other_vocabulary
 from glauber_lib.margins import describe_trap
 from glauber_lib.readings import TextEmbedder, cosine_distance, embed_states
 from glauber_lib.stats import Estimate, bootstrap_estimate, true_runs
@@ -201,6 +202,7 @@ def modal_state(visits: Visits, first: int, last: int) -> tuple[np.ndarray, floa
     return distinct[spent.argmax()], spent.max() / max(1, last - first)
 
 
+LOOKED_AT = 2**28  # tokens of all states that a survey holds at once: 2 GiB
 COLUMNS = [
     "chain", "temperature", "start", "duration", "censored", "text", "state", "share", "mean_gap", "min_gap", "type",
     "escape", "bound", "holding",
@@ -282,9 +284,13 @@ def survey_traps(
     Raises
     ------
     ValueError
-        For a `stride` below one or above the window.
+        For a `stride` below one or above the window, a `window` longer than the run, in which no trap can be seen, more
+        looks than memory holds, or if the model's tokens are other words than those of the trace
+        (`checksums.refuse_other_vocabulary`).
     """
-    stride = check_count(stride, "stride", least=1, most=check_count(window, "window", least=1))
+    stride = check_count(stride, "stride", least=1, most=check_count(window, "window", least=1, most=trace.n_steps))
+    refuse_other_vocabulary(model, trace)
+    _check_looks(trace, stride)
     looks = np.arange(0, trace.n_steps + 1, stride)
     states = trace.states(looks)  # (K, B, n)
     still, occupied = np.zeros((2, states.shape[1], len(looks)), bool)
@@ -314,3 +320,14 @@ def survey_traps(
     family, templates = template_families(table.state.tolist())
     template = pd.Series([tuple(templates[k].tolist()) for k in family], dtype=object)
     return TrapSurvey(table.assign(family=family, template=template), looks, still, occupied, windows)
+
+
+def _check_looks(trace, stride):
+    """ValueError where the states of all looks are more than `LOOKED_AT` tokens."""
+    looks, (size, n) = trace.n_steps // stride + 1, trace.initial.shape
+    if looks * size * n > LOOKED_AT:
+        least = -(-trace.n_steps * size * n // max(1, LOOKED_AT - size * n))
+        raise ValueError(
+            f"{looks} looks at {size} chains of {n} tokens are more than the {LOOKED_AT} tokens that a survey holds: "
+            f"take a stride of {least} or more, with a window as long, or survey fewer chains or steps"
+        )

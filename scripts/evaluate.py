@@ -22,7 +22,7 @@ from glauber_lib.answers import ask
 from glauber_lib.chains import run_chains
 from glauber_lib.embedded import DATA, EMBEDDED, PACKAGES, load_embedded, package_tokenizer
 from glauber_lib.language import CausalLM, MaskedLM, load_model
-from glauber_lib.paper import load_passages
+from glauber_lib.paper import load_passages, tables
 from glauber_lib.plotting import use_style, value_ticks
 from glauber_lib.stats import bootstrap_interval
 
@@ -157,7 +157,7 @@ def samples(models, temperatures=(1.0, 0.5, 0.2), n_steps=300, passage=30):
     for model in models:
         state = model.states([load_passages().text.iloc[passage]], n=20)
         ends = [run_chains(model, state, n_steps=n_steps, temperature=t, seed=0).final for t in temperatures]
-        table[model.name] = [model.texts(x)[0].replace("|", r"\|") for x in (state, *ends)]
+        table[model.name] = [tables.cell(model.texts(x)[0]) for x in (state, *ends)]
     return pd.DataFrame(table)
 
 

@@ -283,6 +283,7 @@ MODEL = random_table(2, 3)
 
 
 def chains_key(model=MODEL):
+    keys._SEEN.clear()  # as in a process that begins now
     return keys.result_key(run_chains, [model, [[0, 0]]], {"n_steps": 5})
 
 
@@ -292,6 +293,15 @@ def test_a_change_of_a_function_s_module_or_of_what_that_imports_makes_its_resul
     with (library / f"{module}.py").open("a") as file:
         file.write("\n# another line\n")
     assert chains_key() != before
+
+
+@pytest.mark.parametrize("module", ["chains", "draws"])
+def test_a_library_edited_in_the_middle_of_a_process_has_no_key(library, module):
+    chains_key()
+    with (library / f"{module}.py").open("a") as file:
+        file.write("\n# another line\n")
+    with pytest.raises(keys.SourceChangedError, match=rf"{module}.py' was edited after .* restart Python"):
+        keys.result_key(run_chains, [MODEL, [[0, 0]]], {"n_steps": 5})
 
 
 @pytest.mark.parametrize("module", ["plotting", "stats", "paper/run", "language", "new"])

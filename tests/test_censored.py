@@ -91,3 +91,28 @@ def test_the_interval_of_a_mean_from_its_bootstrap_covers_it(size):
 def test_an_interval_needs_draws():
     assert np.isnan(resampled_interval(1.0, [np.nan] * 10, 5)).all()
     assert np.isnan(resampled_interval(np.nan, [1.0, 2.0], 5)).all()
+
+
+def test_seen_times_that_do_not_determine_a_line_give_no_number():
+    design = np.column_stack([np.ones(6), [1, 1, 1, 2, 2, 2]])
+    fit = fit_log_normal([1, 2, 3, 4, 4, 4], [True, True, True, False, False, False], design)
+    assert np.isnan(fit.coefficients).all() and np.isnan(fit.spread).all()
+    fit = fit_log_normal([1, 2, 3, 4, 4, 3], [True] * 3 + [False, False, True], design, [[1] * 6, [1] * 5 + [0]])
+    assert np.isfinite(fit.coefficients[0]).all() and np.isnan(fit.coefficients[1]).all()
+
+
+@pytest.mark.parametrize("observed", [[True, np.nan], ["yes", "no"], [True, None], [2, 0]])
+def test_events_that_are_neither_true_nor_false_are_refused(observed):
+    with pytest.raises(ValueError, match="observed must be true or false"):
+        fit_log_normal([1.0, 2.0], observed, np.ones((2, 1)))
+
+
+def test_a_missing_group_and_a_design_that_is_no_number_are_refused():
+    with pytest.raises(ValueError, match="groups must hold one label"):
+        group_weights(["a", None], 3)
+    with pytest.raises(ValueError, match="design and weights must be finite"):
+        fit_log_normal([1.0, 2.0], [True, True], [[1.0], [np.nan]])
+
+
+def test_draws_that_are_all_one_have_no_interval():
+    assert np.isnan(resampled_interval(1.0, [1.0] * 10, 5)).all()

@@ -1,18 +1,29 @@
 """Counts, seeds, states, sites and tokens: what is accepted, and that every function asks before it asks a model."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from conftest import Watched, random_ising, random_table
 
-from glauber_lib import exact
+from glauber_lib import exact, plotting
+from glauber_lib.chains import run_chains
 from glauber_lib.checks import check_count, check_indices, check_question, check_states, check_whole
 from glauber_lib.contraction import drawn_influence
+from glauber_lib.couplings import coalesce
 from glauber_lib.crossover import couple_passages
-from glauber_lib.drift import predict_count_escape, scan_drift, states_with_count, token_drift
-from glauber_lib.escape import time_count_escapes, time_escapes
+from glauber_lib.drift import (
+    predict_count_escape,
+    scan_drift,
+    states_with_count,
+    summarize_drift,
+    summarize_scan,
+    token_drift,
+)
+from glauber_lib.escape import observed_stays, time_count_escapes, time_escapes
 from glauber_lib.incompatibility import Rectangles, measure_rectangles, sample_rectangles
 from glauber_lib.influence import measure_influence, replacement_tokens
+from glauber_lib.instruments import LexicalTopicScorer
 from glauber_lib.kernels import run
 from glauber_lib.margins import (
     basin_escape_times,
@@ -22,8 +33,10 @@ from glauber_lib.margins import (
     score_gaps,
 )
 from glauber_lib.models import RestrictedModel
+from glauber_lib.paper.passages import readable_passages
 from glauber_lib.search import pair_influence, search_column
-from glauber_lib.strips import run_in_strip
+from glauber_lib.strips import escape_by_counts, mean_lead, run_in_strip
+from glauber_lib.topics import choose_seeds
 from glauber_lib.trapping import grow_sets
 
 
@@ -176,7 +189,7 @@ BAD_NUMBERS = {
     "replacements, seed": lambda m, k: replacement_tokens(m, X, 2, seed=k or -1),
     "search, site": lambda m, k: search_column(m, X, k or -1, rounds=2),
     "search, rounds": lambda m, k: search_column(m, X, 0, rounds=k),
-    "search, candidates": lambda m, k: search_column(m, X, 0, rounds=2, candidates=k),
+    "search, candidates": lambda m, k: search_column(m, X, 0, rounds=2, candidates=k or -1),
     "search, seed": lambda m, k: search_column(m, X, 0, rounds=2, seed=k or -1),
     "drawn changes, seed": lambda m, k: drawn_influence(m, X, 1.0, seed=k or -1),
     "growth, cap": lambda m, k: grow_sets(m, X, 1.0, cap=k),
@@ -213,3 +226,40 @@ def test_numbers_that_count_nothing_are_refused_before_a_model_is_asked(function
     with pytest.raises(ValueError, match=r"must be (a )?whole number|must be one of"):
         BAD_NUMBERS[function](watched, number)
     assert watched.calls == 0
+
+
+@pytest.mark.parametrize("make", [run, run_chains])
+def test_chains_of_one_number_are_refused(make):
+    watched = Watched(random_table(2, 3))
+    with pytest.raises(ValueError, match=r"chain numbers must be distinct, got \[4\] more than once"):
+        make(watched, [[0, 0], [1, 1], [0, 1]], n_steps=3, chains=[4, 1, 4])
+    with pytest.raises(ValueError, match=r"pair numbers must be distinct, got \[4\] more than once"):
+        coalesce(watched, [[0, 0], [1, 1]], [[1, 0], [1, 0]], n_steps=3, pairs=[4, 4])
+    assert not watched.calls
+
+
+FRAMES = {
+    "summarize_drift": ("temperature up down drift lead", lambda f: summarize_drift(f, [0, 1])),
+    "summarize_scan": ("token count temperature lead", summarize_scan),
+    "predict_count_escape": (
+        "token count temperature up down lead", lambda f: predict_count_escape(random_table(2, 3), f, 2, 0, 0, 1.0)
+    ),
+    "observed_stays": ("exposure left group", lambda f: observed_stays(f, "group")),
+    "mean_lead": ("count up down weight", mean_lead),
+    "escape_by_counts": ("count up down weight", escape_by_counts),
+    "LexicalTopicScorer": ("text topic", LexicalTopicScorer),
+    "readable_passages": ("text", lambda f: readable_passages(f, [])),
+    "choose_seeds": ("id text", lambda f: choose_seeds(f, ["a"], 1, None)),  # type: ignore
+    "interval_band": ("mean low high", lambda f: plotting.interval_band(None, [0, 1], f)),  # type: ignore
+    "interval_bars": ("mean low high", lambda f: plotting.interval_bars(None, [0, 1], f)),  # type: ignore
+    "moves_as_html": ("step held words sites before", plotting.moves_as_html),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_a_frame_without_a_column_is_refused_with_its_name(name):
+    columns, function = FRAMES[name]
+    for lacking in columns.split():
+        frame = pd.DataFrame(1.0, index=range(2), columns=[c for c in columns.split() if c != lacking])
+        with pytest.raises(ValueError, match=rf"must have the columns .*, lacks \['{lacking}'\], got \["):
+            function(frame)

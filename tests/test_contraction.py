@@ -1,5 +1,7 @@
 """One-step contraction, its crossing and the waterfall against enumeration and simulated data."""
 
+import math
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -146,3 +148,12 @@ def test_the_waterfall_of_a_known_system():
     assert list(table.kind.iloc[-2:]) == ["estimate"] * 2 and (table.kind.iloc[:-2] == "lower bound").all()
     assert table.over_next.iloc[-2] == pytest.approx(1.2) and np.isnan(table.over_next.iloc[-1])
     assert len(waterfall(found, found, Estimate(1.2, None, 30, "chains"), Estimate(1.0, None, 20, "pairs"))) == 9
+
+
+def test_the_interval_of_a_median_is_that_of_order_statistics_at_every_size():
+    for n in (6, 20, 100, 1_000, 1_030, 5_000):
+        low, high = median_estimate(np.arange(float(n))).interval
+        left_out = int(low)  # values below the interval, and as many above it
+        assert high == n - 1 - left_out
+        ways = [sum(math.comb(n, k) for k in range(most + 1)) for most in (left_out, left_out + 1)]
+        assert 40 * ways[0] <= 2**n < 40 * ways[1]  # a fortieth in each tail

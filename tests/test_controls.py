@@ -65,3 +65,23 @@ def test_intervals_of_thirty_chains_cover_in_500_draws():
     assert 0.90 <= covered(crossings, 0.0) <= 0.98
     # a chain's mean over all looks is lower by 0.04 for each that is lost: 0.2 in the mean, a chance of 0.8^10 of none
     assert 0.90 <= covered(differences, 0.04 * 0.2) <= 0.98
+
+
+def test_what_is_no_score_and_no_label_is_refused():
+    with pytest.raises(ValueError, match="must be numbers, got 1 nan"):
+        first_crossings([[[np.nan]], [[0.3]]], 0.2)
+    with pytest.raises(ValueError, match="baseline nan"):
+        first_crossings([[[0.1]], [[0.3]]], np.nan)
+    low = np.ones((2, 3), bool)
+    with pytest.raises(ValueError, match="own must be"):
+        crossing_excess(low, low, [0, -1], 1)
+    with pytest.raises(ValueError, match="label must be a whole number"):
+        crossing_excess(low, low, [0, 1], -1)
+    with pytest.raises(ValueError, match="token"):
+        shuffle_sites([[3, 4, -1]], np.random.default_rng(0))  # a fill would move to a site
+
+
+@pytest.mark.parametrize(("share", "looks"), [(1.5, 3), (-0.1, 3), (np.nan, 3), (0.5, -1), (0.5, 2.5), (0.5, np.nan)])
+def test_a_chance_of_no_share_or_no_count_is_refused(share, looks):
+    with pytest.raises(ValueError, match=r"share must lie in 0 \.\. 1|looks must be a whole number"):
+        chance_crossing(share, looks)

@@ -175,3 +175,28 @@ def test_a_nan_among_the_states_is_not_skipped():
     assert np.isnan(predict_count_escape(model, strip, 3, 7, 2, 2.0)["birth_death"])
     assert summarize_scan(scan[scan.temperature == 1.0]).lead.tolist() == [np.log(2)]
     assert summarize_scan(scan[scan.temperature == 2.0])[["lead", "allowed", "lost"]].isna().all(axis=None)
+
+
+@pytest.mark.parametrize("gap", [1.0, 800.0, 5_000.0])
+def test_a_lead_stays_finite_where_probabilities_are_below_float64(gap):
+    model = TabularModel.from_joint(np.array([[2 * gap, gap], [gap, 0]]))  # token 0 leads by the gap at every site
+    table = token_drift(model, [[0, 1], [0, 0]], 0, [1.0])
+    assert table.lead[0] == pytest.approx(gap) and np.isnan(table.lead[1])
+    assert token_drift(model, [[0, 1]], 1, [1.0]).lead[0] == pytest.approx(-gap)
+    assert np.isfinite(token_drift(model, [[0, 1]], 0, [1e-4 * gap]).lead).all()
+
+
+def test_a_lead_is_infinite_where_one_move_is_banned_and_unknown_where_both_are():
+    banned = np.array([0.0, -np.inf])
+    for scores, lead in ((banned, np.inf), (banned[::-1], -np.inf)):  # of token 0, then of token 1 at both sites
+        model = TabularModel(np.tile(scores, (2, 2, 2, 1)).swapaxes(1, 3) if False else same_everywhere(scores))
+        assert token_drift(model, [[0, 1]], 0, [0.7]).lead[0] == lead
+    coldest = token_drift(random_table(2, 3), [[0, 1]], 0, [1e-320])
+    assert coldest[["up", "down", "drift"]].notna().all(axis=None)
+
+
+def test_a_bound_beyond_float64_is_infinite_without_a_warning():
+    scan = pd.DataFrame({"token": 1, "count": 3, "temperature": [0.1, 1.0], "lead": [900.0, 800.0]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert summarize_scan(scan).allowed[0] == np.inf

@@ -131,3 +131,26 @@ def test_late_chains_are_counted_by_passage():
     assert 0 <= low < found.value < high <= 1
     assert late_share([1, 2], [10, 10], [0, 1], unit="passages").n == 0
     assert late_share([20, 20], [10, 10], [0, 1], unit="passages").interval is None
+
+
+def test_events_and_groups_that_are_missing_are_refused():
+    n, time = [4, 4, 8, 8], [1.0, 2.0, 3.0, 4.0]
+    with pytest.raises(ValueError, match="observed must be true or false"):
+        compare_growth(n, time, [True, np.nan, True, True], groups=[0, 1, 0, 1])
+    with pytest.raises(ValueError, match="groups must hold one label"):
+        compare_growth(n, time, [True] * 4, groups=[0, 1, 0, np.nan])
+    with pytest.raises(ValueError, match="groups must hold one label"):
+        late_share([1.0, 2.0], [0.5, 0.5], ["a", None], unit="passages")
+    with pytest.raises(ValueError, match="got nan"):
+        late_share([1.0, np.nan], [0.5, 0.5], ["a", "b"], unit="passages")
+
+
+@pytest.mark.parametrize(
+    ("values", "n", "said"),
+    [([[1], [2]], [5], "two different lengths"), ([[1, 2], [2, 3]], [5, 5], "two different lengths"),
+     ([[1, 2]], [0, 5], "two different lengths"), ([[1, 2], [2, 3], [4, 5]], [5, 8, 12], "one for each length"),
+     ([1, 2], [5, 8], "one for each length")],
+)  # fmt: skip
+def test_what_has_no_slope_is_refused(values, n, said):
+    with pytest.raises(ValueError, match=said):
+        slope_in_log_length(values, n, unit="passages")

@@ -74,3 +74,12 @@ def test_a_distance_that_misses_a_level_by_rounding_has_reached_it_and_a_nan_is_
         first_passages(trace, lambda states, starts: np.full(len(states), np.nan), [0.2])
     with pytest.raises(ValueError, match="above the distance at the start"):
         first_passages(trace, share_changed, [0.0])
+
+
+def test_levels_that_are_none_are_refused_and_a_large_one_does_not_lower_the_others(trace):
+    with pytest.raises(ValueError, match="at_once must be a whole number"):
+        first_passages(trace, share_changed, [0.5], at_once=0)
+    with pytest.raises(ValueError, match="above the distance at the start"):
+        first_passages(trace, share_changed, [0.5, np.inf])
+    near = lambda states, starts: np.full(len(states), 0.2 - 1e-9)  # noqa: E731
+    assert not first_passages(trace, near, [0.2, 1e9]).reached.any()

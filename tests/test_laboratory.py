@@ -101,3 +101,11 @@ def test_a_template_becomes_the_table_of_its_restricted_model(tiny):
     assert (tables == laboratory.restricted_tables(model, templates, 3, 2, seed=2)).all()
     with pytest.raises(ValueError, match="needs 3 different words, got 2"):
         laboratory.restricted_tables(model, [[10, 11, 10, 11]], 3, 3)
+
+
+def test_the_price_is_finite_where_probabilities_underflow():
+    table = np.zeros((2, 2, 2))  # each site prefers what the other does not
+    table[0, 0, 1] = table[0, 1, 0] = table[1, 0, 0] = table[1, 1, 1] = 8.0
+    found = laboratory.incompatibility_price(TabularModel(table), 2, 0.01)  # e^-800 is zero in float64
+    assert found["price"] == pytest.approx(laboratory.incompatibility_price(TabularModel(table / 2), 2, 0.005)["price"])
+    assert 100 < found["price"] < np.inf and 0 <= found["entropy"] < 1e-9

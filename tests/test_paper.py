@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import tomllib
 from types import SimpleNamespace
 
@@ -527,6 +528,14 @@ def test_the_commit_is_that_of_the_clone_and_changes_are_seen(clone):
     assert provenance.repository_state() == (git("rev-parse", "--short", "HEAD"), True)
 
 
+def test_new_files_are_changes_whatever_the_settings_of_git_say_of_them(clone):
+    git = repository(clone)
+    git("config", "status.showUntrackedFiles", "no")
+    (clone / "glauber_lib" / "inner").mkdir()
+    (clone / "glauber_lib" / "inner" / "new.py").write_text("")
+    assert provenance.repository_state() == (git("rev-parse", "--short", "HEAD"), True)
+
+
 def test_outside_a_repository_and_without_git_the_commit_is_unknown(clone, monkeypatch):
     assert provenance.repository_state() == UNKNOWN
     repository(clone)
@@ -595,6 +604,26 @@ def test_cells_of_tables_are_as_they_are(root):
     assert again["te|xt"].tolist() == texts
 
 
+def cut(row):
+    """Cells of a line of a table, cut at bars as by GitHub: a backslash before a mark, and another one, is its own."""
+    return [re.sub(r"\\([\\|])", r"\1", cell) for cell in re.findall(r"\| ((?:\\[\\|]|[^|])*) (?=\|)", row)]
+
+
+@pytest.mark.parametrize("text", ["a|b", r"a\|b", r"a\\|b", "|", r"\|", "a | b"])
+def test_a_bar_in_a_cell_is_shown_as_it_is_by_every_reader_of_tables(text):
+    line = tables.line([text, "next"])
+    assert cut(line) == [text, "next"]
+    read = MarkdownIt().enable("table").parse(f"{tables.line('xy')}\n|---|---|\n{line}\n")
+    shown = ["".join(child.content for child in token.children) for token in read if token.type == "inline"]
+    assert shown == ["x", "y", text, "next"]
+
+
+def test_bars_of_a_formula_are_written_by_name():
+    assert tables.cell(r"norm $\|C\|_2$ | rate $|x|$") == r"norm $\Vert C\Vert _2$ \| rate $\vert x\vert $"
+    assert tables.cell("$5 | and $ 6") == r"$5 \| and $ 6"
+    assert tables.cell("a\rb\r\nc") == "a b c"
+
+
 def test_figures_carry_notebook_profile_and_seed(root):
     run = Run("02_bounds", "smoke")
     figure, _ = plt.subplots()
@@ -661,6 +690,10 @@ def test_a_finished_notebook_is_current_until_an_output_is_gone(root):
     run = finished(root)
     assert runner.is_current("02_bounds", "smoke")
     assert not runner.is_current("03_crossover", "smoke")
+    (run.figures / "results.json").unlink()
+    finished(root, "03_crossover")  # begins the file anew
+    assert runner.is_current("03_crossover", "smoke") and not runner.is_current("02_bounds", "smoke")
+    run = finished(root)
     (run.figures / "table_02_bounds.md").unlink()
     assert not runner.is_current("02_bounds", "smoke")
 
@@ -832,8 +865,16 @@ def test_companions_run_when_asked_for_and_not_with_the_paper(root, monkeypatch,
 
 def test_side_by_side_the_notebook_with_most_work_runs_first(root, monkeypatch):
     add_notebook(root, "05_other", '[smoke.05_other]\ncost = [["model", 8, 1_000_000]]\n')
-    started = []
-    monkeypatch.setattr(runner, "run_notebook", lambda notebook, *_: started.append(notebook) or 0.0)
+    started, both = [], threading.Event()
+
+    def run(notebook, *_):
+        started.append(notebook)
+        if len(started) > 1:
+            both.set()
+        both.wait(30)  # or a fast thread takes three before a slow one has begun
+        return 0.0
+
+    monkeypatch.setattr(runner, "run_notebook", run)
     chosen = [*SECTIONS, "05_other"]
     with joblib.parallel_config(backend="threading"):
         assert runner.run_notebooks(chosen, "smoke", 2) == 0
@@ -1012,8 +1053,11 @@ def test_ids_stay_strings_and_lines_are_lines(tmp_path):
     "content, message",
     [
         ('{"id": "7", "text": "x"}\n{"id": 7, "text": "y"}', r"ids of more than one passage: \['7'\]"),
-        ('{"id": "7", "text": "x"}\n{"id": "8"}', r"passage 2 must be like .*, got {\"id\": \"8\"}"),
-        ("words", "passage 1 must be like .*, got words"),
+        ('{"id": "7", "text": "x"}\n{"id": "8"}', r"line 2 must be like .*; got {\"id\": \"8\"}"),
+        ("words", "line 1 must be like .*; got words"),
+        ('{"text": "x"}\n\n{"id": null, "text": "y"}', "line 3 must be like .* id, if any, a text or a number"),
+        ('{"id": ["7"], "text": "y"}', "line 1 must be like"),
+        ('{"text": "x"}\n\n\n{"text": " \\t "}', "line 4 must be like .* its text not blank"),
         ("\n", "holds no passage"),
     ],
 )
@@ -1021,6 +1065,11 @@ def test_a_file_that_holds_no_passages_is_refused_with_its_line(content, message
     (tmp_path / "mine.jsonl").write_text(content)
     with pytest.raises(ValueError, match=message):
         load_passages(tmp_path / "mine.jsonl")
+
+
+def test_a_carriage_return_within_a_line_ends_no_passage(tmp_path):
+    (tmp_path / "mine.txt").write_bytes(b"one\rpassage\r\nanother\n")
+    assert load_passages(tmp_path / "mine.txt").text.tolist() == ["one\rpassage", "another"]
 
 
 def test_passages_that_are_too_short_are_left_out_and_counted(root, tiny, tmp_path, capsys):

@@ -201,3 +201,13 @@ def test_what_is_no_table_and_p_values_that_are_none_are_refused():
     for p in ([-0.1, 0.2], [np.inf], [-np.inf, 0.1], [[0.1]]):
         with pytest.raises(ValueError, match="p must be a list of numbers in"):
             holm(p)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-15, 1e12])
+def test_a_rise_that_all_chains_share_is_the_largest_whatever_the_unit(scale):
+    own = np.array([0, 1, 2, 3, 0, 1, 2, 3])
+    gains = scale * np.tile(np.eye(5)[4], (1, 8, 1))  # label 4 gains the same in every chain, the others nothing
+    table = label_rises(gains, own, n_resamples=500)
+    assert table.t[4] == np.inf and (table.t[:4] < 0).all()
+    assert table.p[4] < 0.01 and table.p_max[4] < 0.05 and (table.p[:4] > 0.9).all()
+    assert (label_rises(gains * 0 + scale / 3, own, n_resamples=50).t == 0).all()  # all gain the same: rounding alone

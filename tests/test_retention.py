@@ -155,3 +155,39 @@ def test_exit_ratios_cover_one():
 def test_a_set_is_named_by_its_first_state():
     grown = GrownSet(np.zeros((2, 3), int), np.array([1, 2]), np.array([5.0, 7.0]), True)
     assert grown.time == 7.0
+
+
+def test_a_run_shorter_than_a_window_is_refused():
+    with pytest.raises(ValueError, match="a run of 200 steps has no window of 300"):
+        find_traps(run_chains(wells(), np.zeros((1, 6), int), n_steps=200))
+    with pytest.raises(ValueError, match="n_steps must be a whole number >= 300"):
+        time_traps(wells(), grow_sets(wells(), [[0] * 6], 1.0, cap=1), 1.0, repeats=2, n_steps=299)
+
+
+@pytest.mark.parametrize(
+    "row", [(np.nan, 1.0, True, "b"), (1.0, np.nan, True, "b"), (1.0, 1.0, np.nan, "b"), (1.0, 1.0, True, None)]
+)
+def test_a_rank_of_what_is_missing_is_refused(row):
+    with pytest.raises(ValueError, match=r"ended must be|trap must hold|need a prediction"):
+        rank_concordance(*map(list, zip((2.0, 2.0, True, "a"), row, strict=True)))
+
+
+def test_a_factor_of_no_duration_is_unknown_and_one_over_nothing_is_refused():
+    assert np.isnan(duration_factor([], [], []))
+    for duration, predicted in (([5], [0]), ([5], [np.nan]), ([np.nan], [5]), ([-1], [5])):
+        with pytest.raises(ValueError, match="predicted ones above zero"):
+            duration_factor(duration, [True], predicted)
+
+
+@pytest.mark.parametrize(
+    ("steps", "left", "predicted"),
+    [([5, 5], [1, 0], [np.inf, np.inf]), ([np.inf, 5], [1, 0], [3, 3]), ([5, 5], [1, 0], [0, 3]), ([], [], []),
+     ([5, 5], [1, 0], [np.nan, 3]), ([5, 5], [1, 2], [3, 3]), ([5, 5], [1], [3, 3]), ([0, 0], [0, 0], [3, 3])],
+)  # fmt: skip
+def test_a_ratio_of_exits_without_expected_ones_is_refused(steps, left, predicted):
+    with pytest.raises(ValueError, match=r"expected exits|must be finite|one row for each chain"):
+        exit_ratio(steps, left, predicted)
+
+
+def test_no_exit_is_expected_of_a_set_that_cannot_be_left():
+    assert exit_ratio([5, 5], [1, 0], [2.5, np.inf]).value == pytest.approx(1 / 2)

@@ -53,3 +53,36 @@ def test_what_cannot_be_searched_is_refused():
         search_column(random_table(2, 3), [[0, 0]], 2, rounds=2)
     with pytest.raises(ValueError, match="x and y must have one shape"):
         pair_influence(random_table(2, 3), [[0, 0]], [[0, 0], [0, 1]], [0], [1.0])
+
+
+def test_influence_at_a_tiny_temperature_is_that_of_the_largest_scores():
+    model = random_table(2, 3)
+    assert pair_influence(model, [[0, 0]], [[0, 1]], [0], [1e-320]).tolist() in ([[0.0]], [[1.0]])
+
+
+@pytest.mark.parametrize("n_tokens", [2, 3, 4])
+def test_a_small_vocabulary_is_searched_by_default_and_too_many_candidates_are_refused(n_tokens):
+    model = random_table(2, n_tokens)
+    found, named = (
+        search_column(model, [[0, 1]], 0, rounds=3, **options) for options in ({}, {"candidates": n_tokens})
+    )
+    np.testing.assert_array_equal(found.best, named.best)
+    with pytest.raises(ValueError, match=f"candidates must be a whole number in 1..{2 * n_tokens - 1}"):
+        search_column(model, [[0, 1]], 0, rounds=3, candidates=8)
+
+
+def test_a_large_vocabulary_has_eight_candidates_by_default():
+    model = random_table(2, 12)
+    found, named = (search_column(model, [[0, 1]], 0, rounds=3, **options) for options in ({}, {"candidates": 8}))
+    np.testing.assert_array_equal(found.best, named.best)
+
+
+def test_a_search_at_a_temperature_below_all_others_finds_a_number_or_says_why_not(monkeypatch):
+    try:
+        best = search_column(random_table(2, 3), [[0, 1]], 0, 1e-320, rounds=3).best
+        assert ((best >= 0) & (best <= 1)).all()
+    except ValueError as error:
+        assert "temperature" in str(error)
+    monkeypatch.setattr("glauber_lib.search.pair_influence", lambda model, x, *_: np.full((len(x), 1), np.nan))
+    with pytest.raises(ValueError, match="no influence at temperature 1e-320"):
+        search_column(random_table(2, 3), [[0, 1]], 0, 1e-320, rounds=3)

@@ -97,3 +97,15 @@ def test_a_start_outside_and_a_single_epoch_are_refused():
         enter(start=np.ones(N, int), epochs=2)
     with pytest.raises(ValueError, match="epochs must be a whole number >= 2"):
         enter(start=np.zeros(N, int), epochs=1)
+
+
+@pytest.mark.parametrize("column", ["count", "up", "down", "weight"])
+def test_a_row_of_no_number_is_refused_and_not_left_out(column):
+    visited = pd.DataFrame({"count": [3, 3, 4.0], "up": 0.1, "down": 0.2, "weight": 1.0})
+    assert escape_by_counts(visited) == pytest.approx(birth_death_time([0.1, 0.1], [0.2, 0.2]))
+    for wrong in (np.nan, -1.0, np.inf):
+        bad = visited.copy()
+        bad.loc[1, column] = wrong
+        for read in (escape_by_counts, mean_lead):
+            with pytest.raises(ValueError, match=r"must be numbers >= 0 in every row, got 1 of 3 without"):
+                read(bad)

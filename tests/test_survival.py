@@ -170,3 +170,9 @@ def test_a_share_that_was_not_reached_has_no_time():
     assert np.isnan(found.value) and found.interval[1] == np.inf and found.kind == "censored"
     never = time_until([9, 9], [False, False], 0.5, unit="pairs")
     assert np.isnan(never.value) and never.interval[1] == np.inf and never.kind == "censored"
+
+
+def test_a_median_of_more_than_a_thousand_times_is_found():
+    time = np.arange(1.0, 1_031.0)
+    assert median_survival(time, np.ones(1_030)) == 516  # less than one half is left after 516 of 1030
+    assert time_until(time, np.ones(1_030), 0.5, unit="pairs").value == 515

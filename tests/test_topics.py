@@ -64,7 +64,7 @@ def test_entropy_production_of_a_cycle_in_closed_form():
 
 @given(st.lists(st.integers(0, 1_000), min_size=16, max_size=16))
 def test_entropy_production_is_zero_for_symmetric_counts_and_never_negative_nor_infinite(counts):
-    counts = np.array(counts).reshape(4, 4)
+    counts = np.array(counts).reshape(4, 4) + np.eye(4, dtype=int)
     assert entropy_production(counts + counts.T) == 0
     assert 0 <= entropy_production(counts) < np.inf
     assert (entropy_production(counts) > 0) == (counts != counts.T).any()
@@ -237,9 +237,13 @@ def test_near_ties_of_labels_are_flagged_and_a_nan_is_refused():
     labels, near = top_labels(scores)
     assert labels.tolist() == [[0, 2], [1, 0]] and near.tolist() == [[True, False], [True, False]]
     assert not top_labels(scores, resolution=1e-6)[1][0, 0]
-    scores[1, 0, 0] = np.nan
-    with pytest.raises(ValueError, match="nan in 1 texts"):
-        top_labels(scores)
+    for wrong in (np.nan, np.inf, -np.inf):
+        scores[1, 0, 0] = wrong
+        with pytest.raises(ValueError, match="nan or infinite ones in 1 texts"):
+            top_labels(scores)
+    for wrong, resolution in (([[0.5]], 1e-5), (0.5, 1e-5), ([[0.5, 0.5]], np.nan)):
+        with pytest.raises(ValueError, match="two labels or more"):
+            top_labels(wrong, resolution=resolution)
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (4, 1), (4, 0), (5,)])
@@ -271,11 +275,34 @@ def test_seeds_that_are_too_few_are_refused_and_no_passage_seeds_two_topics():
     assert seeds.id.tolist() == [0, 1, 2, 3] and rest.empty
     with pytest.raises(ValueError, match="takes 3 passages, got 4"):
         choose_seeds(blind, ["a", "b"], 3, judge)
-    with pytest.raises(ValueError, match="nan in 1 texts"):
+    with pytest.raises(ValueError, match="nan or infinite ones in 1 texts"):
         choose_seeds(blind, ["a", "b"], 2, Judge([[0.9, 0.1], [np.nan, 0.2], [0.3, 0.7], [0.6, 0.4]]))
 
 
-@pytest.mark.parametrize("counts", [[[3, 1]], [3, 1], [[1, np.nan], [2, 3]], [[1, -3], [2, 3]]])
+@pytest.mark.parametrize("topics", [["a", "a"], [], ["a", "b", "a"]])
+def test_a_topic_named_twice_is_refused(topics):
+    passages = pd.DataFrame({"id": range(4), "text": list("wxyz"), "topic": list("aabb")})
+    for given in (passages, passages.drop(columns="topic")):
+        with pytest.raises(ValueError, match="topics must be distinct, one at least"):
+            choose_seeds(given, topics, 1, Judge([[0.9, 0.1]] * 4))
+
+
+def test_a_topic_that_the_scorer_lacks_and_passages_without_texts_are_refused():
+    passages = pd.DataFrame({"id": range(4), "text": list("wxyz")})
+    with pytest.raises(ValueError, match=r"topics must be labels of the scorer, \['a', 'b'\], got \['c'\]"):
+        choose_seeds(passages, ["a", "c"], 1, Judge([[0.9, 0.1]] * 4))
+    with pytest.raises(ValueError, match=r"passages must have the columns .* lacks \['text'\]"):
+        choose_seeds(passages.drop(columns="text"), ["a"], 1, Judge([[0.9, 0.1]] * 4))
+
+
+@pytest.mark.parametrize(
+    "counts", [[[3, 1]], [3, 1], [[1, np.nan], [2, 3]], [[1, -3], [2, 3]], [[0.9, 0.1], [0.5, 0.5]]]
+)
 def test_entropy_production_of_what_is_no_square_of_counts_is_refused(counts):
-    with pytest.raises(ValueError, match="counts must be a square"):
+    with pytest.raises(ValueError, match=r"counts must be (a square|whole numbers >= 0)"):
         entropy_production(counts)
+
+
+def test_entropy_production_of_no_transition_is_refused():
+    with pytest.raises(ValueError, match="needs a transition"):
+        entropy_production(np.zeros((3, 3)))

@@ -132,3 +132,10 @@ def test_missing_lengths_texts_and_temperatures_of_runs_are_refused():
         fit_transitions(frame.replace({"temperature": {1.3: 0.0}}), KAPPA)
     with pytest.raises(ValueError, match="got 0 of 0"):
         fit_transitions(frame[:0], KAPPA)
+
+
+def test_one_length_has_no_ratio_and_no_collapse():
+    one = fit_transitions(runs(lengths=(5,)), KAPPA, n_resamples=3)
+    for compare in (ratio_of_centers, lambda found: collapse(found, 1.3)):
+        with pytest.raises(ValueError, match="two lengths or more, got"):
+            compare(one)

@@ -114,3 +114,19 @@ def test_tokens_that_are_not_kept_leave_the_set():
 def test_a_cap_below_one_is_refused():
     with pytest.raises(ValueError, match=r"cap .*got 0"):
         grow_sets(random_table(2, 2), [[0, 0]], 1.0, cap=0)
+
+
+def test_a_set_that_cannot_be_left_holds_its_chain_for_ever():
+    (grown,) = grow_sets(random_table(2, 2), [[0, 0]], 1.0, cap=10, tolerance=0.0)
+    assert grown.converged and len(grown.states) == 4 and grown.time == np.inf and np.isfinite(grown.times[:-1]).all()
+    scores = np.full((2, 2, 2), -np.inf)
+    scores[:, 0, :] = scores[0, :, 0] = scores[1, :, 0] = 0.0  # see below
+    absorbing = TabularModel(np.where(np.indices((2, 2, 2))[0] * 0 == 0, scores, 0.0))
+    (stuck,) = grow_sets(absorbing, [[0, 0]], 1.0, cap=10)
+    assert stuck.time == np.inf
+
+
+def test_a_system_without_a_way_out_is_refused():
+    for inside, out in ((np.ones((2, 2)) / 2, [0, 0]), ([[0, 0], [0.5, 0]], [0, 0.5])):
+        with pytest.raises(ValueError, match="from every state a chain must get out"):
+            times_to_leave(np.array(inside), np.array(out, float))

@@ -259,6 +259,16 @@ def test_a_survey_refuses_a_stride_of_no_use_before_anything_is_embedded(stride)
         survey_traps(None, trace, None, stride=stride)
 
 
+def test_a_survey_of_more_looks_than_memory_holds_is_refused_before_anything_is_made():
+    trace = written_trace([], n_steps=10**12, initial=[2, 2, 2])
+    with pytest.raises(
+        ValueError, match=r"40000000001 looks at 1 chains of 3 tokens .* stride of (\d+) or more"
+    ) as error:
+        survey_traps(None, trace, None)
+    stride = int(re.search(r"stride of (\d+)", str(error.value))[1])
+    assert (10**12 // stride + 1) * 3 <= LOOKED_AT < (10**12 // (stride - 2) + 1) * 3
+
+
 # Traps -------------------------------------------------------------------------------------------------------------
 
 
@@ -415,10 +425,10 @@ def test_no_trap_gives_an_empty_table_with_the_same_columns():
     assert list(free.families.columns) == list(stuck.families.columns)
 
 
-def test_a_run_shorter_than_a_window_has_no_trap():
+def test_a_run_shorter_than_a_window_is_refused():
     trace = written_trace([], n_steps=200, initial=[0, 0, 0])
-    survey = survey_traps(Speller(np.zeros((3, 3, 3, 3))), trace, OneHot(), stride=25)
-    assert len(survey.traps) == 0 and survey.trapped.tolist() == [0] and not survey.occupied.any()
+    with pytest.raises(ValueError, match="window must be a whole number"):
+        survey_traps(Speller(np.zeros((3, 3, 3, 3))), trace, OneHot(), stride=25)
 
 
 def test_hopping_is_a_trap_in_state_space_alone():

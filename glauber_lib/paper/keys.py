@@ -34,7 +34,7 @@ PLAIN = (bool, int, float, str, type(None))  # what JSON holds as it is
 
 
 class SourceChangedError(Exception):
-    """A function is not what stands in its module's file, so that its source is not known."""
+    """What runs is not what stands in the files of its modules, so that its source is not known."""
 
 
 def versions() -> dict[str, str]:
@@ -140,6 +140,23 @@ def source_digest(source: str, package: str = "") -> str:
     return digest(source, *(text for item in imported.items() for text in item))
 
 
+_SEEN = {path: path.read_text(encoding="utf-8") for path in (profiles.ROOT / LIBRARY).rglob("*.py")}  # as imported
+
+
+def imported_digest(source: str, package: str = "") -> str:
+    """`source_digest` of what runs in this process.
+
+    Raises
+    ------
+    SourceChangedError
+        If a module of the library was edited since this process began, or since it was first met here.
+    """
+    for module, text in library_sources(source, package).items():
+        if _SEEN.setdefault(path := _library_file(module), text) != text:
+            raise SourceChangedError(f"{str(path)!r} was edited after {module} was imported; restart Python")
+    return source_digest(source, package)
+
+
 @lru_cache
 def _codes(source):
     """The compiled functions of a source, by their qualified names."""
@@ -159,8 +176,8 @@ def function_digest(compute: Callable) -> str:
     TypeError
         If the function is not one of a module, so that its source cannot be told from another's.
     SourceChangedError
-        If it is not what stands in the module's file: it was defined anew under its name, or the file was edited after
-        it was imported.
+        If it is not what stands in the module's file: it was defined anew under its name, or the file, or that of a
+        module of the library that it needs, was edited after it was imported.
     """
     module, name = getattr(compute, "__module__", None), getattr(compute, "__qualname__", "<nameless>")
     if not module or module == "__main__" or "<" in name:
@@ -172,7 +189,9 @@ def function_digest(compute: Callable) -> str:
     if code is not None and code not in _codes(source).get(code.co_qualname, ()):
         raise SourceChangedError(f"{module}.{name} is not what stands in {str(path)!r}: it was defined anew under its "
                                  "name, or the file was edited after it was imported; restart Python")  # fmt: skip
-    return source_digest(source, module.rpartition(".")[0])
+    if module.split(".")[0] == LIBRARY and _SEEN.setdefault(path, source) != source:
+        raise SourceChangedError(f"{str(path)!r} was edited after {module} was imported; restart Python")
+    return imported_digest(source, module.rpartition(".")[0])
 
 
 # Arguments ---------------------------------------------------------------------------------------------------------
@@ -226,7 +245,7 @@ def _class_digest(value):
     """Digest of the module of an object's class and of its imports; None for a class without a file."""
     module = type(value).__module__
     path = _source_file(module)
-    return source_digest(path.read_text(encoding="utf-8"), module.rpartition(".")[0]) if path else None
+    return imported_digest(path.read_text(encoding="utf-8"), module.rpartition(".")[0]) if path else None
 
 
 def _describe_array(array):

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from glauber_lib import embedded, hub
+from glauber_lib.checks import check_columns
 
 
 def load_passages(
@@ -20,8 +21,8 @@ def load_passages(
     ----------
     source : str or Path
         ``"passages"`` for the ones of this package; a ``.jsonl`` file with the columns above (ids are strings, by
-        default of the lines' numbers), or a ``.txt`` file with one passage a line, both in UTF-8; otherwise a dataset
-        in the form of MS MARCO v2.1, by its name on the hub or its folder.
+        default of the passages' numbers), or a ``.txt`` file with one passage a line, both in UTF-8 with lines that
+        end in a line feed; otherwise a dataset in the form of MS MARCO v2.1, by its name on the hub or its folder.
     n_passages : int
         Of a dataset a random sample of this size is taken, from its passages of 40 to 90 words.
     seed : int
@@ -32,41 +33,52 @@ def load_passages(
     Raises
     ------
     ValueError
-        If the file or dataset is not there, or has no usable passage; if a line holds no passage, or two have one id.
+        If the file or dataset is not there, or has no usable passage; if a line holds no passage, a blank one or one
+        whose id is neither a text nor a number, or two have one id.
     """
     path = embedded.DATA / "passages.jsonl" if source == "passages" else Path(source)
     if path.suffix in (".jsonl", ".txt"):
         if not path.exists():
             hint = "; set GLAUBER_DATA to the folder data of a clone" if source == "passages" else ""
             raise ValueError(f"no file of passages {str(path)!r}{hint}")
-        with path.open(encoding="utf-8-sig") as file:  # lines end where the file says, not at U+2028 or a form feed
-            lines = [line.strip() for line in file if line.strip()]
+        with path.open(encoding="utf-8-sig", newline="\n") as file:  # no line ends at a CR, U+2028 or a form feed
+            lines = {number: line.strip() for number, line in enumerate(file, 1) if line.strip()}
         return _passages_of_lines(path, lines)
     return _marco_passages(hub.mirrored(str(source)), n_passages, seed, revision)
 
 
 def _passages_of_lines(path, lines):
-    """The passages of a file's lines that are not blank; ids stay the strings that they are."""
+    """The passages of a file's lines that are not blank, by their numbers; ids stay the strings that they are."""
     if not lines:
         raise ValueError(f"file {str(path)!r} holds no passage")
     numbered = [f"{path.stem}-{k}" for k in range(len(lines))]
     if path.suffix == ".txt":
-        return pd.DataFrame({"id": numbered, "text": lines})
+        return pd.DataFrame({"id": numbered, "text": [*lines.values()]})
     rows = []
-    for k, line in enumerate(lines):
-        try:
-            row = json.loads(line)
-        except ValueError:
-            row = None
-        if not (isinstance(row, dict) and isinstance(row.get("text"), str)):
+    for default, (number, line) in zip(numbered, lines.items(), strict=True):
+        row = _passage_of_line(line)
+        if row is None:
             raise ValueError(
-                f'{str(path)!r}: passage {k + 1} must be like {{"id": "7", "text": "..."}}, got {line:.80}'
+                f'{str(path)!r}: line {number} must be like {{"id": "7", "text": "..."}}, its text not blank and its '
+                f"id, if any, a text or a number; got {line:.80}"
             )
-        rows.append({**row, "id": str(row.get("id", numbered[k]))})
+        rows.append({**row, "id": str(row.get("id", default))})
     frame = pd.DataFrame(rows)
     if twice := sorted(set(frame.id[frame.id.duplicated()])):
         raise ValueError(f"{str(path)!r}: ids of more than one passage: {twice[:5]}")
     return frame
+
+
+def _passage_of_line(line):
+    """What a line of JSON says of a passage; None where it says none."""
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(row, dict) or not isinstance(row.get("text"), str) or not row["text"].strip():
+        return None
+    name = row.get("id", "")
+    return row if isinstance(name, str | int | float) and not isinstance(name, bool) else None
 
 
 def readable_passages(frame: pd.DataFrame, models: Sequence[Any], n: int = 1) -> tuple[pd.DataFrame, str]:
@@ -90,8 +102,9 @@ def readable_passages(frame: pd.DataFrame, models: Sequence[Any], n: int = 1) ->
     Raises
     ------
     ValueError
-        If none is left.
+        If none is left, or `frame` lacks the column ``text``.
     """
+    check_columns(frame, ["text"], "frame")
     known = np.array([all(model.reads(text, n=0) for model in models) for text in frame.text], dtype=bool)
     long = np.array([all(model.reads(text, n=n) for model in models) for text in frame.text], dtype=bool)
     reasons = {

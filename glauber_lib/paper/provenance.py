@@ -36,7 +36,8 @@ def repository_state() -> tuple[str, bool | str]:
     own = "glauber_lib/__init__.py"
     if git("ls-files", "--full-name", "--", own) != own:  # of another repository it has another name, or none
         return UNKNOWN, UNKNOWN
-    commit, changes = git("rev-parse", "--short", "HEAD"), git("status", "--porcelain", "--", *TREE)
+    commit = git("rev-parse", "--short", "HEAD")
+    changes = git("status", "--porcelain", "--untracked-files=all", "--", *TREE)  # settings may leave new files out
     return commit or UNKNOWN, UNKNOWN if changes is None or not commit else bool(changes)
 
 

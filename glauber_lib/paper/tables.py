@@ -1,14 +1,32 @@
 """Tables as Markdown: cells as they are, whatever characters they hold."""
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
 
+_FORMULA = re.compile(r"(\$(?! )[^$]+(?<! )\$)")  # as Markdown finds one: no blank inside either dollar sign
+
 
 def cell(value: Any) -> str:
-    """A value as one cell of a Markdown table: bars escaped, lines joined."""
-    return " ".join(str(value).split("\n")).replace("\r", "").replace("|", "\\|")
+    r"""A value as one cell of a Markdown table that shows its text: bars escaped, lines joined.
+
+    A table is cut at bars before anything else is read. A bar is written ``\|``, and each backslash before it twice:
+    one backslash would belong to the bar, two would not protect it. A formula knows no such escape, and its bars are
+    written ``\vert`` and ``\Vert``.
+    """
+    parts = _FORMULA.split(re.sub(r"\r\n|\r|\n", " ", str(value)))
+    return "".join(_bars_by_name(part) if k % 2 else _bars_escaped(part) for k, part in enumerate(parts))
+
+
+def _bars_escaped(text):
+    return re.sub(r"(\\*)\|", lambda found: found[1] * 2 + r"\|", text)
+
+
+def _bars_by_name(formula):
+    names = {"": r"\vert ", "\\": r"\Vert "}
+    return re.sub(r"(?<!\\)((?:\\\\)*)(\\?)\|", lambda found: found[1] + names[found[2]], formula)
 
 
 def line(cells: Iterable[Any]) -> str:
