@@ -384,7 +384,7 @@ def panel_share_met(axis):
         title=f"Coalescence, {n_pairs} pairs a point",
     )  # fmt: skip
     plotting.value_ticks(axis, temperatures)
-    axis.legend(loc="lower right")
+    axis.legend(loc="upper left")
 
 
 # %%

@@ -142,9 +142,10 @@ def test_the_headline_claims_are_the_measured_members_of_headline_entries():
 
 def results_of(profile, *ids, idle=()):
     """A small results.json of a profile, one record for each id."""
-    sections = dict.fromkeys([id.split("/")[0] for id in ids], [])
+    sections = {id.split("/")[0] for id in ids}
     return {
-        "profile": profile, "seed": 0, "models": dict.fromkeys(sections, {}), "not_asked": sections | dict(idle),
+        "profile": profile, "seed": 0, "models": {name: {} for name in sections},
+        "not_asked": {name: [] for name in sections} | dict(idle),
         "claims": [record(id, measured={"mini": 0.25, "desk": 0.75}[profile]) for id in ids],
     }  # fmt: skip
 

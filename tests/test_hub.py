@@ -685,6 +685,19 @@ def test_an_estimate_grows_with_the_tokens_of_a_state_and_needs_every_speed():
     assert check.estimate_hours(settings, {"another": 10.0}, 20) is None
 
 
+def test_a_run_of_minutes_says_how_long_it_takes_and_on_what_that_rests(capsys, monkeypatch, embedded):
+    monkeypatch.setattr(check, "measure_speed", lambda *_: 500.0)
+    short = load_profile("smoke", "03_crossover")
+    assert not check.announce({"03_crossover": short}) and capsys.readouterr().out == ""
+    assert not check.announce({})
+    embedded("minilm-3l")  # skips where the weights are not there
+    long = short | {"cost": [["model", 20, 600_000]]}
+    assert check.announce({"03_crossover": long})
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first == "03_crossover: 20 min for 600,000 conditionals, at most"
+    assert "minilm-3l 500/s" in second and "at n = 20" in second
+
+
 LOAD = """
 import time
 from glauber_lib.language import load_model

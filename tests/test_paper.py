@@ -1,6 +1,7 @@
 """Profiles and their notebooks, claims and outputs, the runner."""
 
 import collections
+import io
 import json
 import os
 import platform
@@ -21,6 +22,7 @@ import pytest
 from conftest import TEXTS
 from markdown_it import MarkdownIt
 from PIL import Image
+from tqdm.auto import tqdm
 
 from glauber_lib import embedded
 from glauber_lib.influence import measure_influence, replacement_tokens
@@ -794,6 +796,23 @@ def test_an_interrupted_command_says_so_by_its_status(root, monkeypatch):
 
     monkeypatch.setattr(runner, "run_notebook", interrupted)
     assert runner.main(["--profile", "smoke", "--jobs", "1"]) == 130
+
+
+def test_a_running_notebook_says_in_a_file_where_it_is_within_a_cell(tmp_path, monkeypatch):
+    file = tmp_path / "02_bounds.progress"
+    monkeypatch.setattr(tqdm, "display", tqdm.display)  # put back afterwards
+    progress.follow()
+    assert not hasattr(tqdm.display, "followed")
+    monkeypatch.setenv(progress.VARIABLE, str(file))
+    for _ in range(2):
+        progress.follow()
+    with tqdm(total=40, desc="pairs, n = 5", unit="step", mininterval=0, file=io.StringIO()) as bar:
+        monkeypatch.setattr(progress, "EVERY", -1.0)
+        bar.update(10)
+        assert re.search(r"^\d\d:\d\d:\d\d pairs, n = 5: 10 of 40 step in 0 s$", file.read_text())
+        file.unlink()
+        file.mkdir()  # cannot be written
+        bar.update(10)
 
 
 def test_a_second_run_does_nothing_unless_forced(root, monkeypatch):

@@ -21,12 +21,13 @@ from glauber_lib.answers import ask
 from glauber_lib.hub import LOCAL, Location, first_line, locate, locate_passages
 from glauber_lib.language import LanguageModel, load_model
 from glauber_lib.paper.passages import load_passages
-from glauber_lib.paper.profiles import declared_cost, load_profile, missing_table, notebooks, show_every_letter
+from glauber_lib.paper.profiles import declared_cost, load_profile, missing_table, notebooks, show_every_letter, work
 
 ROLES = ("model", "models", "control", "embedder", "topic_scorer", "second_scorer", "sentiment")
 PACKAGED = {"minilm", "similarity", "lexical", "vader"}  # embedder and scorers that come with the package
 BATCH_TOKENS = inspect.signature(LanguageModel).parameters["batch_tokens"].default
 MEASURED = 0.2  # seconds a speed is measured for, at least
+WORTH = 250_000  # tokens through the models of a notebook from which its time is said before it runs: about a minute
 SITES = 20  # of the states a speed is measured on, where no notebook declares a cost
 
 
@@ -126,6 +127,31 @@ def typical_sites(settings: Iterable[Mapping[str, Any]]) -> int:
     """Length of the states that most conditionals of some notebooks are asked on, as they declare."""
     costs = [cost for notebook in settings for cost in declared_cost(dict(notebook))]
     return max(costs, key=lambda cost: cost.conditionals).sites if costs else SITES
+
+
+def announce(settings: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Print how long notebooks will take and on what that rests; whether it was said, as it is of those of minutes.
+
+    Parameters
+    ----------
+    settings : dict
+        Of every notebook that is to run its settings.
+    """
+    if max((work(dict(mine)) for mine in settings.values()), default=0) < WORTH:
+        return False
+    named = {cost.model: ["model"] for mine in settings.values() for cost in declared_cost(dict(mine))}
+    common, n = next(iter(settings.values())), typical_sites(settings.values())
+    with ThreadPoolExecutor(len(named)) as pool:
+        places = dict(zip(named, pool.map(lambda name: find_model(name, ["model"], common), named), strict=True))
+    speeds, _ = measure_speeds(named, places, common["revisions"], load_passages().text.tolist(), n)
+    for notebook, mine in settings.items():
+        asked = sum(cost.conditionals for cost in declared_cost(dict(mine)))
+        print(f"{notebook}: {_show_time(estimate_hours(mine, speeds, n))} for {asked:,} conditionals, at most")
+    said = ", ".join(f"{name} {speed:,.0f}/s" for name, speed in speeds.items())
+    print(f"This rests on the declared cost and the speed just now, at n = {n}: {said} ({describe_device()}).")
+    print("Cached results are not asked again, and of cold chains far less. Not counted: timed escapes, chains in a")
+    print("strip, embeddings, scorers, laws from scores. Notebooks side by side share the processors.")
+    return True
 
 
 # The report --------------------------------------------------------------------------------------------------------

@@ -201,7 +201,7 @@ def build_folder(profile: str) -> Path:
 
 
 def figures_folder(profile: str) -> Path:
-    """Folder of figures, tables and ``results.json``: in ``figures/`` for a profile of `COMMITTED` with its own sizes."""
+    """Folder of figures, tables and ``results.json``: in ``figures/`` for one of `COMMITTED` with its own sizes."""
     build = build_folder(profile)
     return ROOT / COMMITTED[build.name] if build.name in COMMITTED else build / "figures"
 

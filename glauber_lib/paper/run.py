@@ -13,7 +13,7 @@ from filelock import FileLock
 from matplotlib.figure import Figure
 
 from glauber_lib import language
-from glauber_lib.paper import claims, profiles, provenance, tables
+from glauber_lib.paper import claims, profiles, progress, provenance, tables
 from glauber_lib.paper.cache import cached
 from glauber_lib.paper.passages import load_passages, readable_passages
 from glauber_lib.plotting import use_style
@@ -76,6 +76,7 @@ class Run:
         self._readers: dict[str, Any] = {}
         self._revisions: dict[str, str | None] = {}
         self._began = time.monotonic()
+        progress.follow()
         use_style()
 
     def __getitem__(self, key: str) -> Any:

@@ -22,8 +22,8 @@ from nbclient.exceptions import DeadKernelError
 from papermill.exceptions import PapermillExecutionError
 
 from glauber_lib import embedded, hub
-from glauber_lib.paper import claims, keys, profiles
-from glauber_lib.paper.check import named_models
+from glauber_lib.paper import claims, keys, profiles, progress
+from glauber_lib.paper.check import announce, named_models
 from glauber_lib.paper.run import outputs_file
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -158,6 +158,7 @@ def run_notebook(notebook: str, profile: str, position: int = 0) -> float:
             _execute(notebook, profile, position, source, target)
         finally:
             source.unlink(missing_ok=True)
+            progress_file(notebook, profile).unlink(missing_ok=True)
         _drop_progress_bars(target)
         stamp.write_text(digest, encoding="utf-8")
     return time.monotonic() - began
@@ -165,6 +166,7 @@ def run_notebook(notebook: str, profile: str, position: int = 0) -> float:
 
 def _execute(notebook, profile, position, source, target):
     """Give a notebook to papermill, in whose paths braces stand for parameters; see `run_notebook` for the errors."""
+    os.environ[progress.VARIABLE] = str(progress_file(notebook, profile))  # the kernel has it too
     paths = (str(path).replace("{", "{{").replace("}", "}}") for path in (source, target))
     try:
         papermill.execute_notebook(
@@ -179,6 +181,11 @@ def _execute(notebook, profile, position, source, target):
         if isinstance(error, DeadKernelError):
             raise NotRunError(f"the kernel died in {cell}") from error
         raise
+
+
+def progress_file(notebook: str, profile: str) -> Path:
+    """The file in which a running notebook says where it is (`progress.follow`)."""
+    return profiles.build_folder(profile) / f"{notebook}.progress"
 
 
 def _report(notebook, profile, position):
@@ -264,6 +271,9 @@ def main(arguments: list[str] | None = None) -> int:
     due = [n for n in chosen if options.force or not is_current(n, options.profile)]
     for notebook in [n for n in chosen if n not in due]:
         print(f"{notebook}: up to date")
+    if announce({notebook: profiles.load_profile(options.profile, notebook) for notebook in due}):
+        where = profiles.build_folder(options.profile).relative_to(profiles.ROOT)
+        print(f"It may be stopped at any moment: the same command goes on. Within a cell: {where}/NN_name.progress")
     status = run_notebooks(due, options.profile, options.jobs)
     if status != 130:
         folders = profiles.figures_folder(options.profile), profiles.build_folder(options.profile)
