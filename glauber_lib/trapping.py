@@ -232,7 +232,7 @@ class _Growing:
         half = np.searchsorted(self.sizes, size // 2, side="right") - 1
         self.converged = np.isinf(time) or (size >= least and time < (1 + tolerance) * self.times[half])
         self.joining = []
-        if not self.converged and size < cap:
+        if spent is not None and not self.converged and size < cap:
             flow = np.bincount(self.target.ravel(), (spent[:, None] * leaves).ravel(), minlength=len(self.known))
             most = np.argsort(-flow, kind="stable")[: min(1 + size // 8, cap - size)]
             self.joining = most[flow[most] > 0].tolist()

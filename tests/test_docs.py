@@ -169,9 +169,7 @@ def test_a_section_shows_the_desk_profile_where_it_ran_and_mini_elsewhere_each_n
     assert readme.picture(more).endswith("(profile desk)](figures/desk/fig2-crossover.png)\n")
     page = claims_page(*committed_results())
     assert "## bounds: profile `desk`" in page and "## crossover: profile `mini`" in page
-    assert (
-        "bounds/two" not in page and "Not asked in this profile: `bounds/three`" in page
-    )  # no section of two profiles
+    assert "bounds/two" not in page and "Not asked in this profile: `bounds/three`" in page
     assert "Profile `mini`, seed 0." in claims_page(mini) and "## bounds\n" in claims_page(mini)
 
 

@@ -27,7 +27,19 @@ from tqdm.auto import tqdm
 from glauber_lib import embedded
 from glauber_lib.influence import measure_influence, replacement_tokens
 from glauber_lib.language import MaskedLM
-from glauber_lib.paper import ROOT, Run, claims, keys, load_passages, load_profile, profiles, provenance, runner, tables
+from glauber_lib.paper import (
+    ROOT,
+    Run,
+    claims,
+    keys,
+    load_passages,
+    load_profile,
+    profiles,
+    progress,
+    provenance,
+    runner,
+    tables,
+)
 from glauber_lib.stats import Estimate
 
 PROFILES = tomllib.loads((ROOT / "notebooks" / "profiles.toml").read_text())
