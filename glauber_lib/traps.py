@@ -284,11 +284,10 @@ def survey_traps(
     Raises
     ------
     ValueError
-        For a `stride` below one or above the window, a `window` longer than the run, in which no trap can be seen, more
-        looks than memory holds, or if the model's tokens are other words than those of the trace
+        For a `stride` below one or above the window, more looks than memory holds, or if the model's tokens are other words than those of the trace
         (`checksums.refuse_other_vocabulary`).
     """
-    stride = check_count(stride, "stride", least=1, most=check_count(window, "window", least=1, most=trace.n_steps))
+    stride = check_count(stride, "stride", least=1, most=check_count(window, "window", least=1))
     refuse_other_vocabulary(model, trace)
     _check_looks(trace, stride)
     looks = np.arange(0, trace.n_steps + 1, stride)
