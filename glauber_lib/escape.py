@@ -35,7 +35,7 @@ def observed_stays(timed: pd.DataFrame, by: str) -> pd.DataFrame:
     ValueError
         Unless every exposure is a number of steps, every `left` true or false, and the columns are there.
     """
-    check_columns(timed, ["exposure", "left", by], "timed")
+    check_columns(timed.reset_index(), ["exposure", "left", by], "timed")  # or a level of the index
     _check_stays(timed)
     groups = timed.groupby(by, dropna=False)
     left, exposure = groups.left.sum().astype(int), groups.exposure.sum()

@@ -284,8 +284,8 @@ def survey_traps(
     Raises
     ------
     ValueError
-        For a `stride` below one or above the window, more looks than memory holds, or if the model's tokens are other words than those of the trace
-        (`checksums.refuse_other_vocabulary`).
+        For a `stride` below one or above the window, more looks than memory holds, or if the model's tokens are other
+        words than those of the trace (`checksums.refuse_other_vocabulary`).
     """
     stride = check_count(stride, "stride", least=1, most=check_count(window, "window", least=1))
     refuse_other_vocabulary(model, trace)
