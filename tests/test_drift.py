@@ -191,8 +191,14 @@ def test_a_lead_is_infinite_where_one_move_is_banned_and_unknown_where_both_are(
     for scores, lead in ((banned, np.inf), (banned[::-1], -np.inf)):  # of token 0, then of token 1 at both sites
         model = TabularModel(np.stack([np.tile(scores[:, None], (1, 2)), np.tile(scores, (2, 1))]))
         assert token_drift(model, [[0, 1]], 0, [0.7]).lead[0] == lead
-    coldest = token_drift(random_table(2, 3), [[0, 1]], 0, [1e-320])
-    assert coldest[["up", "down", "drift"]].notna().all(axis=None)
+    scores = np.array([[0.0, 0.0], [-np.inf, -np.inf]])  # of tokens 0 and 1 at one site, whatever stands at the other
+    neither = TabularModel(np.stack([scores, scores[::-1].T]))  # at site 0 always token 0, at site 1 always token 1
+    assert np.isnan(token_drift(neither, [[0, 1]], 0, [0.7]).lead[0])
+
+
+def test_drift_at_the_lowest_of_temperatures_is_that_of_the_best_token():
+    table = token_drift(random_table(2, 3), all_states(3, 2), 0, [1e-320])
+    assert set(table.up) | set(table.down) <= {0.0, 0.5, 1.0}
 
 
 def test_a_bound_beyond_float64_is_infinite_without_a_warning():

@@ -119,11 +119,11 @@ def test_a_cap_below_one_is_refused():
 def test_a_set_that_cannot_be_left_holds_its_chain_for_ever():
     (grown,) = grow_sets(random_table(2, 2), [[0, 0]], 1.0, cap=10, tolerance=0.0)
     assert grown.converged and len(grown.states) == 4 and grown.time == np.inf and np.isfinite(grown.times[:-1]).all()
-    scores = np.full((2, 2, 2), -np.inf)
-    scores[:, 0, :] = scores[0, :, 0] = scores[1, :, 0] = 0.0  # see below
-    absorbing = TabularModel(np.where(np.indices((2, 2, 2))[0] * 0 == 0, scores, 0.0))
-    (stuck,) = grow_sets(absorbing, [[0, 0]], 1.0, cap=10)
-    assert stuck.time == np.inf
+    scores = np.array([[0.0, 0.0], [-np.inf, 0.0]])  # beside a token 0 no other token is allowed
+    absorbing = TabularModel(np.stack([scores, scores.T]))
+    stuck, free = grow_sets(absorbing, [[0, 0], [1, 1]], 1.0, cap=10)
+    assert stuck.time == np.inf and stuck.converged and stuck.states.tolist() == [[0, 0]]
+    assert free.time == np.inf and [0, 0] in free.states.tolist()  # it holds a state that is never left
 
 
 def test_a_system_without_a_way_out_is_refused():
