@@ -78,11 +78,13 @@ def check_flags(values: npt.ArrayLike, name: str) -> np.ndarray:
     return array.astype(bool)
 
 
-def check_labels(values: npt.ArrayLike, name: str) -> np.ndarray:
-    """One label for each row as array; ValueError where one is missing (None or nan)."""
+def check_labels(values: npt.ArrayLike, name: str, size: int | None = None) -> np.ndarray:
+    """One label for each row, of which there are `size`, as array; ValueError where one is missing (None or nan)."""
     array = np.asarray(values)
-    if array.ndim != 1 or any(one is None or one != one for one in array.tolist()):
-        raise ValueError(f"{name} must hold one label for each row, got shape {array.shape} or labels that are missing")
+    missing = sum(one is None or one != one for one in array.ravel().tolist())
+    if array.ndim != 1 or missing or len(array) != (len(array) if size is None else size):
+        rows = "each row" if size is None else f"each of {size} rows"
+        raise ValueError(f"{name} must hold one label for {rows}, got shape {array.shape} with {missing} missing")
     return array
 
 

@@ -7,7 +7,7 @@ only as far as it exceeds the scorer's answer to texts of the same tokens in ano
 import numpy as np
 from numpy.typing import ArrayLike
 
-from glauber_lib.checks import check_contexts, check_count, check_indices
+from glauber_lib.checks import check_contexts, check_count, check_flags, check_indices
 from glauber_lib.stats import Estimate, bootstrap_estimate
 
 
@@ -99,7 +99,7 @@ def surviving_difference(values: ArrayLike, survives: ArrayLike, *, unit: str = 
         Of K looks at C chains: what was read, and whether the text is tokenised to the state again.
     unit : str
     """
-    values, survives = np.asarray(values, float), np.asarray(survives, bool)
+    values, survives = np.asarray(values, float), check_flags(survives, "survives")
     some = survives.any(0)
     if not some.any():
         return Estimate(np.nan, None, 0, unit)

@@ -38,7 +38,7 @@ def first_passages(
     Raises
     ------
     ValueError
-        If a level is not positive, or a distance is nan.
+        If a level is not positive and finite, `at_once` is no whole number above zero, or a distance is nan.
     """
     levels = np.sort(np.asarray(levels, float))
     at_once = check_count(at_once, "at_once", least=1)

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from glauber_lib.checks import check_count, check_indices, check_seed
+from glauber_lib.checks import check_count, check_indices, check_labels, check_seed
 
 
 def _resampling(seed, n_resamples):
@@ -146,8 +146,7 @@ def group_difference(
     values, rng, n_resamples = np.asarray(values, float), *_resampling(seed, n_resamples)
     _check_table(values, "values")
     for name, labels in {"groups": groups, "blocks": groups if blocks is None else blocks}.items():
-        if np.shape(labels) != (len(values),) or pd.isna(np.asarray(labels)).any():
-            raise ValueError(f"{name} must hold one label for each of {len(values)} rows, got shape {np.shape(labels)}")
+        check_labels(labels, name, len(values))
     block = np.zeros(len(values), int) if blocks is None else np.unique(np.asarray(blocks), return_inverse=True)[1]
     places = [np.flatnonzero(block == k) for k in range(block.max() + 1)]
     centered = np.empty_like(values)

@@ -4,9 +4,10 @@ import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import pandas as pd
 import scipy.stats
 from numpy.typing import ArrayLike
+
+from glauber_lib.checks import check_labels
 
 Interval = tuple[float, float]
 FEWEST = 5  # units of a bootstrap: the resamples of fewer do not reach as far as a 95% interval must
@@ -21,10 +22,7 @@ def members(groups: ArrayLike | None, n_rows: int) -> Sequence[np.ndarray]:
     """The rows of each group; without groups each row by itself."""
     if groups is None:
         return list(np.arange(n_rows)[:, None])
-    groups = np.asarray(groups)
-    if groups.shape != (n_rows,) or pd.isna(groups).any():
-        raise ValueError(f"groups must hold one label for each of {n_rows} rows, got shape {groups.shape}")
-    of_row = np.unique(groups, return_inverse=True)[1]
+    of_row = np.unique(check_labels(groups, "groups", n_rows), return_inverse=True)[1]
     return np.split(np.argsort(of_row, kind="stable"), np.cumsum(np.bincount(of_row))[:-1]) if n_rows else []
 
 

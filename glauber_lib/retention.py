@@ -215,7 +215,7 @@ def duration_factor(duration: ArrayLike, ended: ArrayLike, predicted: ArrayLike)
     if not (duration >= 0).all() or not (predicted > 0).all():
         raise ValueError("durations must be numbers of steps, and predicted ones above zero, in every row")
     ratio = np.maximum(duration, 1.0) / predicted
-    median = median_survival(ratio, np.asarray(ended, bool))
+    median = median_survival(ratio, check_flags(ended, "ended"))
     return np.inf if np.isnan(median) else median / np.log(2)
 
 

@@ -133,10 +133,8 @@ def search_column(
     n, temperature = contexts.shape[1], float(check_temperatures([temperature])[0])
     if n < 2:
         raise ValueError("influence needs two sites, got contexts of one")
-    site, candidates = (
-        check_count(site, "site", most=n - 1),
-        min(8, model.n_tokens) if candidates is None else candidates,
-    )
+    site = check_count(site, "site", most=n - 1)
+    candidates = min(8, model.n_tokens) if candidates is None else candidates
     candidates = check_replacements(candidates, "candidates", model.n_tokens)
     others = np.delete(np.arange(n), site)
     climbs = []

@@ -180,9 +180,7 @@ def medians_beside_fit(frame: pd.DataFrame, transitions: Mapping[int, Transition
 
 def ratio_of_centers(transitions: Mapping[int, Transition]) -> Estimate:
     """The transition temperature at the largest length over that at the smallest, with its interval."""
-    if len(transitions) < 2:
-        raise ValueError(f"need transitions of two lengths or more, got {list(transitions)}")
-    first, last = transitions[min(transitions)], transitions[max(transitions)]
+    first, last = _shortest_and_longest(transitions)
     drawn = np.log(last.bootstrap()[0] / first.bootstrap()[0])
     return _ratio(np.log(last.center / first.center), drawn, first.n_pairs)
 
@@ -216,9 +214,7 @@ def collapse(transitions: Mapping[int, Transition], reduced: float) -> Estimate:
         Fitted median :math:`T_c / (n \log n)` of the largest length at x over that of the smallest, with its interval:
         one where the curves collapse.
     """
-    if len(transitions) < 2:
-        raise ValueError(f"need transitions of two lengths or more, got {list(transitions)}")
-    first, last = transitions[min(transitions)], transitions[max(transitions)]
+    first, last = _shortest_and_longest(transitions)
 
     def scaled(transition, fit, inside):
         centers = _center_and_width(fit, transition.steps, inside)[0]
@@ -227,6 +223,13 @@ def collapse(transitions: Mapping[int, Transition], reduced: float) -> Estimate:
 
     value = scaled(last, last.fit, last.range)[0] - scaled(first, first.fit, first.range)[0]
     return _ratio(value, scaled(last, last.draws, None) - scaled(first, first.draws, None), first.n_pairs)
+
+
+def _shortest_and_longest(transitions):
+    """The transitions of the smallest and the largest length; ValueError if there are no two."""
+    if len(transitions) < 2:
+        raise ValueError(f"need transitions of two lengths or more, got {list(transitions)}")
+    return transitions[min(transitions)], transitions[max(transitions)]
 
 
 def _ratio(log_value, log_draws, units):

@@ -56,6 +56,12 @@ def find_model(name: str, roles: Sequence[str], settings: Mapping[str, Any]) -> 
     return replace(place, detail=place.detail + code)
 
 
+def find_models(named: Mapping[str, Sequence[str]], settings: Mapping[str, Any]) -> dict[str, Location]:
+    """`find_model` of each name with its roles, side by side: a network that does not answer is waited for once."""
+    with ThreadPoolExecutor(len(named)) as pool:
+        return dict(zip(named, pool.map(lambda name: find_model(name, named[name], settings), named), strict=True))
+
+
 # What there is to do it with ---------------------------------------------------------------------------------------
 
 
@@ -141,8 +147,7 @@ def announce(settings: Mapping[str, Mapping[str, Any]]) -> bool:
         return False
     named = {cost.model: ["model"] for mine in settings.values() for cost in declared_cost(dict(mine))}
     common, n = next(iter(settings.values())), typical_sites(settings.values())
-    with ThreadPoolExecutor(len(named)) as pool:
-        places = dict(zip(named, pool.map(lambda name: find_model(name, ["model"], common), named), strict=True))
+    places = find_models(named, common)
     speeds, _ = measure_speeds(named, places, common["revisions"], load_passages().text.tolist(), n)
     for notebook, mine in settings.items():
         asked = sum(cost.conditionals for cost in declared_cost(dict(mine)))
@@ -192,8 +197,7 @@ def report(profile: str, settings: Mapping[str, dict]) -> int:
     """
     common, passages = next(iter(settings.values())), load_passages()  # revisions are the same for all notebooks
     named = named_models(*settings.values())
-    with ThreadPoolExecutor(len(named)) as pool:  # a network that does not answer is waited for once
-        places = dict(zip(named, pool.map(lambda name: find_model(name, named[name], common), named), strict=True))
+    places = find_models(named, common)
     for texts in {s["passages"]: None for s in settings.values()}:
         named[texts], places[texts] = ["passages"], locate_passages(texts, common["revisions"].get(texts))
     n = typical_sites(settings.values())

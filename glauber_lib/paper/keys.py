@@ -136,7 +136,10 @@ def library_sources(source: str, package: str = "") -> dict[str, str]:
 
 def source_digest(source: str, package: str = "") -> str:
     """Digest of a source and of all that it imports within the library."""
-    imported = library_sources(source, package)
+    return _digest_with(source, library_sources(source, package))
+
+
+def _digest_with(source, imported):
     return digest(source, *(text for item in imported.items() for text in item))
 
 
@@ -151,10 +154,16 @@ def imported_digest(source: str, package: str = "") -> str:
     SourceChangedError
         If a module of the library was edited since this process began, or since it was first met here.
     """
-    for module, text in library_sources(source, package).items():
-        if _SEEN.setdefault(path := str(_library_file(module)), text) != text:
-            raise SourceChangedError(f"{path!r} was edited after {module} was imported; restart Python")
-    return source_digest(source, package)
+    imported = library_sources(source, package)
+    for module, text in imported.items():
+        _refuse_edited(module, text)
+    return _digest_with(source, imported)
+
+
+def _refuse_edited(module, text):
+    """SourceChangedError if the file of a module of the library held another text before."""
+    if _SEEN.setdefault(path := str(_library_file(module)), text) != text:
+        raise SourceChangedError(f"{path!r} was edited after {module} was imported; restart Python")
 
 
 @lru_cache
@@ -189,8 +198,8 @@ def function_digest(compute: Callable) -> str:
     if code is not None and code not in _codes(source).get(code.co_qualname, ()):
         raise SourceChangedError(f"{module}.{name} is not what stands in {str(path)!r}: it was defined anew under its "
                                  "name, or the file was edited after it was imported; restart Python")  # fmt: skip
-    if module.split(".")[0] == LIBRARY and _SEEN.setdefault(str(path), source) != source:
-        raise SourceChangedError(f"{str(path)!r} was edited after {module} was imported; restart Python")
+    if module.split(".")[0] == LIBRARY:
+        _refuse_edited(module, source)
     return imported_digest(source, module.rpartition(".")[0])
 
 
