@@ -238,7 +238,8 @@ def table3(values):
 
 topic_table = table3(path["first"])
 for column in ("politics start", "politics end", "seed start", "seed end"):
-    topic_table[f"published {column}"] = PUBLISHED[column].to_numpy()
+    when = ", step 10,000" if column.endswith("end") else ""
+    topic_table[f"published {column}{when}"] = PUBLISHED[column].to_numpy()
 run.save_table(topic_table, "table3-politics")
 
 # %% [markdown]
@@ -253,7 +254,7 @@ for name in run["models"]:
     ends[name] = values[..., politics]  # (2, chains)
     when = "end" if steps_of(name) == run["steps"] else f"at step {steps_of(name)}"
     model_table[[f"{name}, politics {when}", f"{name}, 95%"]] = table3(values)[["politics end", "politics end, 95%"]]
-model_table[["BERT, published", "RoBERTa, published", "ModernBERT, published"]] = PUBLISHED[
+model_table[[f"{name}, published, step 10,000" for name in ("BERT", "RoBERTa", "ModernBERT")]] = PUBLISHED[
     ["politics end", "RoBERTa politics end", "ModernBERT politics end"]
 ].to_numpy()
 run.save_table(model_table, "table4-models")
