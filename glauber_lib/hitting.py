@@ -8,6 +8,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from glauber_lib.checks import check_count
+from glauber_lib.checksums import refuse_other_vocabulary
 from glauber_lib.readings import TextEmbedder, cosine_distance, embed_states
 from glauber_lib.traces import Trace
 
@@ -70,7 +71,11 @@ def first_passages(
 
 
 def drift_passages(model: Any, embedder: TextEmbedder, trace: Trace, levels: ArrayLike) -> pd.DataFrame:
-    """`first_passages` of the semantic drift, 1 - cos of the embeddings of a chain's text and of its first text."""
+    """`first_passages` of the semantic drift, 1 - cos of the embeddings of a chain's text and of its first text.
+
+    ValueError too if the model's tokens are other words than those of the trace (`checksums.refuse_other_vocabulary`).
+    """
+    refuse_other_vocabulary(model, trace)
     return first_passages(
         trace,
         lambda states, starts: cosine_distance(*(embed_states(model, embedder, s) for s in (states, starts))),

@@ -16,6 +16,8 @@ from glauber_lib.traces import Trace
 from glauber_lib.trapping import GrownSet
 from glauber_lib.traps import modal_state, occupied_runs
 
+MOST_LOOKS = 2**26  # starts of windows: half a gibibyte
+
 
 def find_traps(trace: Trace, *, stride: int = 50, window: int = 300, per_chain: int = 1) -> pd.DataFrame:
     """The traps of a trace, found in state space.
@@ -41,13 +43,13 @@ def find_traps(trace: Trace, *, stride: int = 50, window: int = 300, per_chain: 
     ------
     ValueError
         For a stride, window or number of traps below one, or a stride above the window: steps between would be in none;
-        for a run shorter than a window, in which no trap can be seen.
+        for a run shorter than a window, in which no trap can be seen, or with more windows than `MOST_LOOKS`.
     """
     stride, window = _check_windows(stride, window)
     per_chain = check_count(per_chain, "per_chain", least=1)
     if trace.n_steps < window:
         raise ValueError(f"a run of {trace.n_steps} steps has no window of {window}: take a longer run")
-    looks, rows, seen = np.arange(0, trace.n_steps + 1, stride), [], set()
+    looks, rows, seen = _looks(trace.n_steps, stride), [], set()
     for chain, temperature in enumerate(trace.temperature):
         visits = trace.visits(chain)
         runs = sorted(occupied_runs(visits, looks, window=window), key=lambda run: run[0] - run[1])
@@ -63,6 +65,17 @@ def _check_windows(stride, window):
     """Stride and window as int; ValueError unless every step lies in a window."""
     window = check_count(window, "window", least=1)
     return check_count(stride, "stride", least=1, most=window), window
+
+
+def _looks(n_steps, stride):
+    """The starts of windows, every `stride` steps of a run; ValueError where they are too many to list."""
+    if n_steps // stride > MOST_LOOKS:
+        least = -(-n_steps // MOST_LOOKS)
+        raise ValueError(
+            f"{n_steps} steps have {n_steps // stride} windows at a stride of {stride}, at most {MOST_LOOKS} are "
+            f"listed: take a stride of {least} or more, with a window as long, or fewer steps"
+        )
+    return np.arange(0, n_steps + 1, stride)
 
 
 def held_longest(trace: Trace) -> pd.DataFrame:
@@ -119,13 +132,13 @@ def time_traps(
     KeyboardInterrupt
         After Ctrl-C, before the budget is used up. The checkpoint holds what is done.
     ValueError
-        Without a set, for fewer than one chain, a stride or window as `find_traps`, and as from `run_chains`.
+        Without a set, for fewer than one chain, a stride, window or run as in `find_traps`, and as from `run_chains`.
     """
     if not len(sets):
         raise ValueError("need a set to time chains in, got none")
     stride, window = _check_windows(stride, window)
     repeats, n_steps = check_count(repeats, "repeats", least=1), check_count(n_steps, "n_steps", least=window)
-    temperature = check_temperature(temperature, (len(sets),))
+    temperature, looks = check_temperature(temperature, (len(sets),)), _looks(n_steps, stride)
     starts = np.repeat([grown.states[0] for grown in sets], repeats, axis=0)
     trace = run_chains(
         model, starts, n_steps=n_steps, temperature=np.repeat(temperature, repeats), seed=seed,
@@ -133,7 +146,7 @@ def time_traps(
     )  # fmt: skip
     if not trace.complete:
         raise KeyboardInterrupt
-    looks, rows = np.arange(0, n_steps + 1, stride), []
+    rows = []
     for k in range(len(starts)):
         states, entered, steps = trace.visits(k)
         runs = occupied_runs((states, entered, steps), looks, window=window)

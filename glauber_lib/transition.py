@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from glauber_lib.censored import LogNormalFit, fit_log_normal, group_weights, resampled_interval
-from glauber_lib.checks import check_temperature
+from glauber_lib.checks import check_columns, check_temperature
 from glauber_lib.stats import Estimate, Interval
 from glauber_lib.survival import time_until
 
@@ -114,10 +114,10 @@ def fit_transitions(
     ------
     ValueError
         For fewer than three temperatures of a length, a multiple that is not positive, or a pair that lacks a run at
-        one of them, has two, or is not known to have met; if a length, temperature or pair is missing.
+        one of them, has two, or is not known to have met; if a column, length, temperature or pair is missing.
     """
-    if not multiple > 0:
-        raise ValueError(f"multiple must be positive, got {multiple}")
+    if not 0 < multiple < np.inf:
+        raise ValueError(f"multiple must be positive and finite, got {multiple}")
     _check_runs(frame)
     out = {}
     for n in sorted(frame.n.unique()):
@@ -135,6 +135,7 @@ def fit_transitions(
 
 def _check_runs(frame):
     """ValueError unless every pair has one run, with a known end, at each of three temperatures or more."""
+    check_columns(frame, ["n", "temperature", "pair", "met", "time"], "frame")
     if frame.met.isna().any():
         raise ValueError(
             f"met must be true or false, got {frame.met.isna().sum()} runs without it: leave their pairs out"
@@ -165,7 +166,15 @@ def medians_beside_fit(frame: pd.DataFrame, transitions: Mapping[int, Transition
     -------
     DataFrame
         ``n, τ, met`` (share), ``median`` (Kaplan–Meier, nan where fewer than half met), ``fitted``, ``ratio``.
+
+    Raises
+    ------
+    ValueError
+        If a column is missing, or the transition of a length.
     """
+    check_columns(frame, ["n", "temperature", "met", "time"], "frame")
+    if lacking := sorted(set(frame.n) - set(transitions)):
+        raise ValueError(f"lengths {lacking} have no transition, got those of {sorted(transitions)}")
     rows = []
     for n, temperature in np.unique(frame[["n", "temperature"]].to_numpy(float), axis=0):
         group = frame[(frame.n == n) & (frame.temperature == temperature)]

@@ -1,5 +1,7 @@
 """The price of incompatibility and the margin theorem on many small systems, against enumeration."""
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.special
@@ -7,7 +9,7 @@ from conftest import random_ising, random_joint, random_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glauber_lib import exact, laboratory
+from glauber_lib import exact, incompatibility, laboratory
 from glauber_lib.models import IsingModel, TabularModel, all_states
 
 # The price of incompatibility --------------------------------------------------------------------------------------
@@ -47,6 +49,28 @@ def test_a_weak_conflict_costs_the_square_of_its_size():
     joint, conflict = rng.normal(size=(2, 2)), rng.normal(size=(2, 2, 2))
     price = [laboratory.incompatibility_price(TabularModel(joint + e * conflict), 2)["price"] for e in (1e-2, 1e-3)]
     assert price[0] / price[1] == pytest.approx(100, rel=0.05)
+
+
+def test_the_mean_incompatibility_is_that_of_all_rectangles():
+    model = random_table(3, 4, seed=3)
+    rows = [
+        (x, i, j, b, d)
+        for x in all_states(4, 3)
+        for i, j in [(0, 1), (0, 2), (1, 2)]
+        for b in range(4)
+        for d in range(4)
+    ]
+    rows = [row for row in rows if row[0][row[1]] != row[3] and row[0][row[2]] != row[4]]
+    states, i, j, b, d = (np.array(part) for part in zip(*rows, strict=True))
+    rectangles = incompatibility.Rectangles(states, np.zeros(len(i), int), i, j, b, d)
+    measured = incompatibility.measure_rectangles(model, rectangles).delta
+    assert laboratory.mean_delta(model) == pytest.approx(measured.mean())
+    assert laboratory.price_table([model.to_arrays()["table"]], [2.0]).delta.item() == pytest.approx(
+        measured.mean() / 2
+    )
+    assert laboratory.mean_delta(random_joint(3, 3, seed=1)[0]) < 1e-6
+    with pytest.raises(ValueError, match="two sites and two tokens, got 1"):
+        laboratory.mean_delta(random_table(1, 3))
 
 
 # Margins -----------------------------------------------------------------------------------------------------------
@@ -101,6 +125,42 @@ def test_a_template_becomes_the_table_of_its_restricted_model(tiny):
     assert (tables == laboratory.restricted_tables(model, templates, 3, 2, seed=2)).all()
     with pytest.raises(ValueError, match="needs 3 different words, got 2"):
         laboratory.restricted_tables(model, [[10, 11, 10, 11]], 3, 3)
+
+
+def test_each_site_holds_the_models_own_predictions(tiny):
+    model, templates = tiny["bert"], np.array([[10, 11, 12, 13, 14], [20, 21, 22, 23, 24]])
+    found = laboratory.predicted_tables(model, templates, 2, 3, seed=2)
+    assert found.shape == (2, 2, 3, 3) and (found == laboratory.predicted_tables(model, templates, 2, 3, seed=2)).all()
+    for template, table in zip(templates, found, strict=True):
+        fits = []
+        for sites in itertools.combinations(range(5), 2):
+            scores = model.scores(np.stack([template] * 2), np.array(sites)).numpy()
+            words = np.argsort(-scores, axis=1)[:, :3]
+            expected = np.empty((2, 3, 3))
+            for k, word in enumerate(words[1]):
+                state = template.copy()
+                state[sites[1]] = word
+                expected[0, :, k] = model.scores(state[None], np.array([sites[0]]))[0].numpy()[words[0]]
+            for k, word in enumerate(words[0]):
+                state = template.copy()
+                state[sites[0]] = word
+                expected[1, k] = model.scores(state[None], np.array([sites[1]]))[0].numpy()[words[1]]
+            fits.append(np.allclose(expected, table, atol=1e-5))
+        assert sum(fits) == 1
+    with pytest.raises(ValueError, match="bans all but fewer than 2"):
+        laboratory.predicted_tables(Banning(), [[0, 1, 2]], 2, 2)
+
+
+class Banning(TabularModel):
+    """A model of three sites and tokens that allows one token at a site."""
+
+    def __init__(self):
+        super().__init__(np.zeros((3, 3, 3, 3)))
+
+    def scores(self, states, sites, hidden=None):
+        found = super().scores(states, sites, hidden)
+        found[:, 1:] = -np.inf
+        return found
 
 
 def test_the_price_is_finite_where_probabilities_underflow():

@@ -9,6 +9,7 @@ from conftest import random_table
 from glauber_lib import kernels
 from glauber_lib.chains import run_chains
 from glauber_lib.checksums import model_checksum, vocabulary_checksum
+from glauber_lib.hitting import drift_passages
 from glauber_lib.language import MaskedLM
 from glauber_lib.readings import cosine_distance, moves_in_words, self_overlap, topic_scores
 from glauber_lib.traps import survey_traps
@@ -79,7 +80,8 @@ def test_a_trace_is_not_read_in_the_words_of_another_vocabulary(tiny, make, tmp_
     for kept in (trace, type(trace).load(tmp_path / "trace.npz")):
         assert moves_in_words(model, kept, 0, []).words[0] == model.words([3, 4, 5])
         for read in (
-            lambda m, t: moves_in_words(m, t, 0, []), lambda m, t: survey_traps(m, t, None, window=4, stride=2)
+            lambda m, t: moves_in_words(m, t, 0, []), lambda m, t: survey_traps(m, t, None, window=4, stride=2),
+            lambda m, t: drift_passages(m, None, t, [0.3]),
         ):  # fmt: skip
             for other in (reversed_words(model), tiny["roberta"]):
                 with pytest.raises(ValueError, match=r"made by the model .* are other words than .* read it with"):

@@ -1,5 +1,7 @@
 """Durations of traps and their ranks, against planted paths, simulated lives and exact times."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from conftest import Watched, random_table
@@ -30,6 +32,14 @@ def test_a_planted_trap_is_found_by_its_modal_state():
     found = find_traps(trace, per_chain=3)
     assert found.state[0] == (0,) * 6 and found.found[0] >= 300 and found.chain[0] == 0
     assert not found.duplicated(["temperature", "state"]).any()  # the second chain's same state is left out
+
+
+def test_a_run_of_more_windows_than_can_be_listed_is_refused():
+    trace = dataclasses.replace(run_chains(wells(), np.zeros((1, 6), int), n_steps=400), n_steps=10**12)
+    with pytest.raises(ValueError, match="take a stride of 14902 or more"):
+        find_traps(trace)
+    with pytest.raises(ValueError, match="take a stride of 14902 or more"):
+        time_traps(Watched(wells(), at=1), grow_sets(wells(), [[0] * 6], 1.0, cap=2), 1.0, repeats=1, n_steps=10**12)
 
 
 def test_the_state_held_longest_is_the_well():

@@ -112,6 +112,16 @@ def test_too_few_temperatures_and_no_budget_are_refused():
         fit_transitions(runs(), 0.0)
 
 
+@pytest.mark.parametrize("column", ["n", "temperature", "met", "time"])
+def test_a_missing_column_is_named(column):
+    frame, transitions = runs(lengths=(5,)), fit_transitions(runs(lengths=(5,)), KAPPA)
+    for read in (lambda part: fit_transitions(part, KAPPA), lambda part: medians_beside_fit(part, transitions)):
+        with pytest.raises(ValueError, match=rf"lacks \['{column}'\]"):
+            read(frame.drop(columns=column))
+    with pytest.raises(ValueError, match=r"lengths \[5\] have no transition"):
+        medians_beside_fit(frame, {})
+
+
 def test_a_pair_without_a_run_is_refused():
     frame = runs(lengths=(5,))
     with pytest.raises(ValueError, match="pair 0 has 0"):
