@@ -205,7 +205,8 @@ def price_table(tables: ArrayLike, temperatures: ArrayLike, *, progress: str | N
         the price of the `compatible_table`; ``TV``, between stationary law and normalised pseudo-likelihood; ``delta``,
         the `mean_delta` at that temperature.
     """
-    rows, temperatures, systems = [], check_temperatures(temperatures).tolist(), list(np.asarray(tables))
+    rows, temperatures = [], check_temperatures(temperatures).tolist()
+    systems: np.ndarray = np.asarray(tables, dtype=float)
     for k, table in enumerate(tqdm(systems, desc=progress, disable=progress is None, leave=False)):
         model = TabularModel(table)
         n, delta = model.n_sites, mean_delta(model)
