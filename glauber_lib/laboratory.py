@@ -205,12 +205,11 @@ def price_table(tables: ArrayLike, temperatures: ArrayLike, *, progress: str | N
         the price of the `compatible_table`; ``TV``, between stationary law and normalised pseudo-likelihood; ``delta``,
         the `mean_delta` at that temperature.
     """
-    rows, temperatures = [], check_temperatures(temperatures).tolist()
-    systems: np.ndarray = np.asarray(tables, dtype=float)
-    for k, table in enumerate(tqdm(systems, desc=progress, disable=progress is None, leave=False)):
+    rows, taus = [], check_temperatures(temperatures).tolist()
+    for k, table in enumerate(tqdm(np.asarray(tables), desc=progress, disable=progress is None, leave=False)):
         model = TabularModel(table)
         n, delta = model.n_sites, mean_delta(model)
-        for t in temperatures:
+        for t in taus:
             law = exact.stationary_law(exact.transition_matrix(model, n, t))
             found = incompatibility_price(model, n, t, law=law)
             floor = incompatibility_price(compatible_table(law, model.n_tokens, n), n)["price"]
