@@ -325,7 +325,8 @@ def draw_waterfall(axis):
         xlim=(1, 2.5 * waterfall.temperature.max()),
     )
     plain_ticks(axis.xaxis)
-    axis.legend(loc="lower right")
+    plain_ticks(axis.yaxis)
+    axis.legend(loc="lower left")
 
 
 waterfall_figure, waterfall_axis = plt.subplots(figsize=(plotting.PAGE, 3.2))
@@ -565,7 +566,7 @@ run.claim(
 # is not the joint even where there is one.
 #
 # The price of incompatibility is the mean divergence of the conditionals of π from the model's own conditionals, in nats per site. It is zero for a
-# joint, and rounded scores alone give some 1e-15. The systems have the same passages and sites as above, but each site holds the model's own best
+# joint, and rounded scores alone give some 1e-15. The systems come from the same passages as above, but each site holds the model's own best
 # predictions for it. **Claimed:** the price is small, under 5% of the entropy of the conditionals (*contradicted by* an interval above), and the mean
 # Δ of all rectangles of a template ranks it: Spearman's correlation over templates is above 0.5 (*contradicted by* an interval below).
 
@@ -574,7 +575,7 @@ predicted = run.cached(
     laboratory.predicted_tables,
     model,
     templates[: run["price_templates"]],
-    run["lab_free"],
+    run["price_sites"],
     run["price_words"],
     seed=run.seed,
     progress="templates",
@@ -602,7 +603,7 @@ def draw_prices(axis):
     )
     value_ticks(axis, run["price_temperatures"])
     axis.set_ylim(bottom=prices.price[prices.price > 0].quantile(0.02))
-    axis.legend(loc="best")
+    axis.legend(loc="center right", bbox_to_anchor=(1, 0.75))
 
 
 def draw_against_entropy(axis):
@@ -612,7 +613,8 @@ def draw_against_entropy(axis):
     axis.plot(ends, 0.05 * ends, color="0.4", linestyle="--", linewidth=1, label="5% of the entropy")
     axis.set(xlabel="entropy (nats per site)", ylabel="price (nats per site)", title="Templates at τ = 1")
     plain_ticks(axis.xaxis)
-    axis.legend(loc="lower right")
+    plain_ticks(axis.yaxis)
+    axis.legend(loc="lower left")
 
 
 def draw_against_delta(axis):
@@ -620,6 +622,7 @@ def draw_against_delta(axis):
     axis.loglog(at_one.delta, at_one.price, "o", alpha=0.7)
     axis.set(xlabel="mean Δ of all rectangles (nats)", ylabel="price (nats per site)", title="Price and Δ at τ = 1")
     plain_ticks(axis.xaxis)
+    plain_ticks(axis.yaxis)
 
 
 def draw_variations(axis):
