@@ -63,20 +63,24 @@ def stationary_law(matrix: Sparse) -> np.ndarray:
 
     No step subtracts. So every probability has full relative precision, however small it is and however slowly the
     chain passes between its basins. For more than `DENSE` states the law comes from Arnoldi iteration, whose errors
-    are absolute and grow as the spectral gap shrinks.
+    are absolute: those of the iteration over the spectral gap.
 
     Raises
     ------
     ValueError
-        If in floating point some state cannot reach the others, or the iteration's law is not stationary to 1e-8.
+        If in floating point some state cannot reach the others, or if the iteration's law is not known to 1e-6: it is
+        not stationary, or the gap is so small that other laws are nearly stationary too.
     """
     size = matrix.shape[0]
     if size > DENSE:
-        _, vectors = sp.linalg.eigs(matrix.T.tocsr(), k=1, which="LM", v0=np.ones(size))
-        law = np.abs(vectors[:, 0].real) / np.abs(vectors[:, 0].real).sum()
-        if not np.abs(law @ matrix - law).sum() < 1e-8:
-            raise ValueError("no stationary law found to 1e-8: take a higher temperature or fewer states")
-        return law
+        values, vectors = sp.linalg.eigs(matrix.T.tocsr(), k=2, which="LM", v0=np.ones(size))
+        first, second = np.argsort(-np.abs(values))
+        law = vectors[:, first].real / vectors[:, first].real.sum()
+        error = max(1e-15, np.abs(law @ matrix - law).sum()) / max(1e-300, 1 - np.abs(values[second]))
+        if not error < 1e-6 or law.min() < -1e-6:
+            raise ValueError(f"no stationary law found to 1e-6 (error {error:.0e}): raise the temperature, or take at "
+                             f"most {DENSE} states")  # fmt: skip
+        return np.abs(law) / np.abs(law).sum()
     left = np.asarray(matrix.todense())
     for k in range(size - 1, 0, -1):  # the chain watched only while it is among the first k states
         out = left[k, :k].sum()
@@ -115,7 +119,8 @@ def mixing_time(matrix: Sparse, epsilon: float = 0.25, limit: int = 2**40, *, la
     if size > DENSE:
         raise ValueError(f"the mixing time needs full matrices: at most {DENSE} states, got {size}")
     stationary = stationary_law(matrix) if law is None else law
-    far = lambda rows: not 0.5 * np.abs(rows - stationary).sum(1).max() <= epsilon  # nan is far  # noqa: E731
+    close = epsilon * (1 + 1e-12)  # a distance that is `epsilon` but for rounding is no larger
+    far = lambda rows: not 0.5 * np.abs(rows - stationary).sum(1).max() <= close  # nan is far  # noqa: E731
     now = np.eye(size)
     if not far(now):
         return 0
@@ -136,14 +141,18 @@ def mixing_time(matrix: Sparse, epsilon: float = 0.25, limit: int = 2**40, *, la
 
 
 def spectral_gap(matrix: Sparse) -> float:
-    """One minus the second largest modulus of an eigenvalue; one for a single state."""
+    """One minus the second largest modulus of an eigenvalue; one for a single state.
+
+    nan below 1e-10: eigenvalues have absolute errors, and the difference from one has few digits left.
+    """
     if matrix.shape[0] == 1:
         return 1.0
     if matrix.shape[0] <= DENSE // 2:
         moduli = np.abs(np.linalg.eigvals(np.asarray(matrix.todense())))
     else:
         moduli = np.abs(sp.linalg.eigs(matrix, k=2, which="LM", return_eigenvectors=False))
-    return float(1 - np.sort(moduli)[-2])
+    gap = float(1 - np.sort(moduli)[-2])
+    return gap if gap > 1e-10 else np.nan
 
 
 def reversibility_defect(matrix: Sparse, *, law: np.ndarray | None = None) -> float:
@@ -357,7 +366,7 @@ def solve_system(model: ConditionalModel, n_sites: int, temperatures: ArrayLike)
         Per temperature: ``temperature``; ``states``; ``alpha``, the contraction coefficient; ``mixing_time`` (steps);
         ``upper``, the contraction bound on it, infinite unless alpha is below one; ``lower``, the margin's bound on it,
         the largest over the `margin_sets` of at most half the mass, nan where there is none;
-        ``relaxation_time``, one over the spectral gap; ``circulation`` (`reversibility_defect`); the
+        ``relaxation_time``, one over the `spectral_gap`, nan above 1e10; ``circulation`` (`reversibility_defect`); the
         `compare_laws` of the stationary law (p) and the normalised pseudo-likelihood (q).
 
     Raises

@@ -245,13 +245,13 @@ class IsingModel:
     n_tokens, memory = 2, 0
 
     def __init__(self, couplings: npt.ArrayLike, field: npt.ArrayLike | None = None):
-        self.couplings = torch.as_tensor(np.asarray(couplings), dtype=torch.float64)
+        self.couplings = torch.tensor(np.asarray(couplings), dtype=torch.float64)  # a copy
         n = len(self.couplings) if self.couplings.ndim else 0
         if n == 0 or self.couplings.shape != (n, n) or not torch.equal(self.couplings, self.couplings.T):
             raise ValueError(f"couplings must be a symmetric (n, n) matrix, got shape {tuple(self.couplings.shape)}")
         if self.couplings.diagonal().any():
             raise ValueError("couplings must have a zero diagonal")
-        self.field = torch.zeros(n, dtype=torch.float64) if field is None else torch.as_tensor(np.asarray(field, float))
+        self.field = torch.zeros(n, dtype=torch.float64) if field is None else torch.tensor(np.asarray(field, float))
         if self.field.shape != (n,):
             raise ValueError(f"field must have shape ({n},), got {tuple(self.field.shape)}")
         self.n_sites = n

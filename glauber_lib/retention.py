@@ -151,8 +151,8 @@ def time_traps(
         states, entered, steps = trace.visits(k)
         runs = occupied_runs((states, entered, steps), looks, window=window)
         held = runs[0][1] if runs and runs[0][0] == 0 else None
-        members = {state.tobytes() for state in sets[k // repeats].states}
-        outside = [t for state, t in zip(states, entered, strict=True) if state.tobytes() not in members]
+        members = set(map(tuple, sets[k // repeats].states.tolist()))
+        outside = [t for state, t in zip(states.tolist(), entered, strict=True) if tuple(state) not in members]
         rows.append(
             {
                 "trap": k // repeats, "duration": 0 if held is None else held - window + stride,
@@ -223,6 +223,8 @@ def duration_factor(duration: ArrayLike, ended: ArrayLike, predicted: ArrayLike)
         Unless every duration is a number of steps and every prediction above zero.
     """
     duration, predicted = np.asarray(duration, float), np.asarray(predicted, float)
+    if not duration.shape == predicted.shape == np.shape(ended):
+        raise ValueError(f"need one row for each chain, got {duration.shape}, {np.shape(ended)}, {predicted.shape}")
     if not duration.size:
         return np.nan
     if not (duration >= 0).all() or not (predicted > 0).all():

@@ -147,8 +147,8 @@ def grow_sets(
     cap : int
         States of a set, at most.
     tolerance : float
-        A set has converged when it has `least` states or more, and its time is less than 1 + `tolerance` times that of
-        the largest earlier set of at most half the size.
+        A set has converged when it has `least` states or more, an earlier set had at most half its size, and its time
+        is less than 1 + `tolerance` times that of the largest such set.
     least : int
     kept : int
         Tokens of each conditional, the likeliest ones, that may join. Moves to the others leave the set for good, so
@@ -230,7 +230,8 @@ class _Growing:
         self.sizes.append(size)
         self.times.append(time)
         half = np.searchsorted(self.sizes, size // 2, side="right") - 1
-        self.converged = np.isinf(time) or (size >= least and time < (1 + tolerance) * self.times[half])
+        settled = half >= 0 and size >= least and time < (1 + tolerance) * self.times[half]
+        self.converged = np.isinf(time) or settled
         self.joining = []
         if spent is not None and not self.converged and size < cap:
             flow = np.bincount(self.target.ravel(), (spent[:, None] * leaves).ravel(), minlength=len(self.known))
@@ -266,7 +267,7 @@ def _learn(model: ConditionalModel, growing: Sequence[_Growing]) -> None:
         for score, row in zip(scores, rows, strict=True):
             k, i = divmod(int(row), n)
             for user in users[k]:
-                law = (score / joining[user][0].temperature).log_softmax(0)
+                law = ((score - score.max()) / joining[user][0].temperature).log_softmax(0)  # finite when cold
                 law[distinct[k, i]] = -torch.inf
                 best = law.topk(kept)
                 tokens[user, i], chances[user, i] = best.indices.cpu().numpy(), best.values.exp().cpu().numpy()

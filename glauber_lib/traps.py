@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from sklearn.cluster import AgglomerativeClustering
 
-from glauber_lib.checks import ABSENT, check_count, check_states, check_whole
+from glauber_lib.checks import ABSENT, check_count, check_flags, check_states, check_whole
 from glauber_lib.checksums import refuse_other_vocabulary
 from glauber_lib.margins import describe_trap
 from glauber_lib.readings import TextEmbedder, cosine_distance, embed_states
@@ -91,7 +91,7 @@ def occupied_runs(
     n_states : int
         How many states a trap may hop between.
     share : float
-        Least share of a window's steps in its `n_states` most occupied states.
+        Least share of a window's steps in its `n_states` most occupied states, above 0 and at most 1.
 
     Returns
     -------
@@ -101,9 +101,11 @@ def occupied_runs(
     Raises
     ------
     ValueError
-        Unless `steps` increase by at most `window`, and `n_states` is one or more.
+        Unless `steps` increase by at most `window`, `n_states` is one or more, and `share` a share.
     """
     states, entered, durations = visits
+    if not 0 < share <= 1:
+        raise ValueError(f"share must be above 0 and at most 1, got {share}")
     (steps, window), n_states = _check_windows(steps, window), check_count(n_states, "n_states", least=1)
     code = np.unique(states, axis=0, return_inverse=True)[1].ravel()
     starts = steps[steps + window <= steps[-1]]
@@ -135,8 +137,15 @@ def overlap_excess(still: ArrayLike, occupied: ArrayLike, *, unit: str = "chains
     still, occupied : array_like, bool[B, K]
         Whether each of B chains is in a trap of either kind at each of K looks.
     unit : str
+
+    Raises
+    ------
+    ValueError
+        Unless both say true or false of the same chains and looks.
     """
-    still, occupied = np.asarray(still, bool), np.asarray(occupied, bool)
+    still, occupied = check_flags(still, "still"), check_flags(occupied, "occupied")
+    if still.ndim != 2 or still.shape != occupied.shape:
+        raise ValueError(f"need the same looks at the same chains, got shapes {still.shape} and {occupied.shape}")
     both, one, other = (still & occupied).mean(1), still.mean(1), occupied.mean(1)
 
     def excess(both, one, other):
@@ -284,10 +293,11 @@ def survey_traps(
     Raises
     ------
     ValueError
-        For a `stride` below one or above the window, more looks than memory holds, or if the model's tokens are other
-        words than those of the trace (`checksums.refuse_other_vocabulary`).
+        For a `stride` below one or above the window, a `shortest` that is no number of steps, more looks than memory
+        holds, or if the model's tokens are other words than those of the trace (`checksums.refuse_other_vocabulary`).
     """
     stride = check_count(stride, "stride", least=1, most=check_count(window, "window", least=1))
+    shortest = check_count(shortest, "shortest")
     refuse_other_vocabulary(model, trace)
     _check_looks(trace, stride)
     looks = np.arange(0, trace.n_steps + 1, stride)

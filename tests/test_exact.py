@@ -426,3 +426,36 @@ def test_what_is_no_law_is_refused_and_nan_is_not_mixed(law):
 def test_a_system_that_is_not_small_is_refused():
     with pytest.raises(ValueError, match=r"28996\^3 states are no small system"):
         all_states(28_996, 3)
+
+
+# What float64 does not hold ------------------------------------------------------------------------------------------
+
+
+def test_a_gap_too_small_for_its_digits_is_no_number():
+    pair = lambda coupling: exact.transition_matrix(IsingModel([[0, coupling], [coupling, 0]]), 2)  # noqa: E731
+    for coupling in (1.0, 5.0, 10.0):
+        gap = 1 / (1 + np.exp(2 * coupling))
+        assert exact.spectral_gap(pair(coupling)) == pytest.approx(gap, rel=1e-5)
+    assert np.isnan(exact.spectral_gap(pair(14.0))) and np.isnan(exact.spectral_gap(pair(20.0)))
+
+
+@pytest.mark.parametrize(("temperature", "field"), [(0.25, 0.3), (1.0, 0.05), (2.0, 0.05)])
+def test_a_large_chain_that_hardly_passes_between_its_basins_has_no_law_by_iteration(temperature, field):
+    n = 13
+    matrix = exact.transition_matrix(IsingModel(np.ones((n, n)) - np.eye(n), np.full(n, field)), n, temperature)
+    with pytest.raises(ValueError, match="raise the temperature, or take at most 4096 states"):
+        exact.stationary_law(matrix)
+
+
+def test_a_large_chain_has_the_law_of_its_joint():
+    n, temperature = 13, 20.0
+    model = IsingModel(np.ones((n, n)) - np.eye(n), np.full(n, 0.3))
+    spins = 2 * all_states(2, n) - 1.0
+    joint = scipy.special.softmax((0.5 * (spins.sum(1) ** 2 - n) + 0.3 * spins.sum(1)) / temperature)
+    assert np.abs(exact.stationary_law(exact.transition_matrix(model, n, temperature)) - joint).sum() < 1e-8
+
+
+@pytest.mark.parametrize(("n_tokens", "epsilon", "steps"), [(3, 2 / 9, 2), (4, 9 / 32, 2), (5, 16 / 25, 1)])
+def test_a_distance_that_is_epsilon_but_for_rounding_counts_as_near(n_tokens, epsilon, steps):
+    matrix = exact.transition_matrix(TabularModel(np.zeros((2, n_tokens, n_tokens))), 2)  # TV (1 - 1/V)^2 after a step
+    assert exact.mixing_time(matrix, epsilon) == steps

@@ -943,3 +943,12 @@ def test_no_state_is_asked_about_nothing(tiny):
         with pytest.raises(ValueError, match="need a state at least"):
             read()
     assert drawn_influence(model, [[0], [1]], 1.0).tolist() == [0, 0]  # one site has no other
+
+
+def test_spins_keep_their_own_couplings():
+    couplings, field = np.array([[0.0, 1.0], [1.0, 0.0]]), np.ones(2)
+    model = IsingModel(couplings, field)
+    before = model.scores([[1, 1]], [0]).clone()
+    couplings *= 5
+    field += 1
+    assert (model.scores([[1, 1]], [0]) == before).all()

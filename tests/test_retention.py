@@ -201,3 +201,15 @@ def test_a_ratio_of_exits_without_expected_ones_is_refused(steps, left, predicte
 
 def test_no_exit_is_expected_of_a_set_that_cannot_be_left():
     assert exit_ratio([5, 5], [1, 0], [2.5, np.inf]).value == pytest.approx(1 / 2)
+
+
+def test_a_grown_set_of_any_integer_type_holds_its_states():
+    (grown,) = grow_sets(wells(), [[0] * 6], 1.0, cap=8)
+    short = dataclasses.replace(grown, states=grown.states.astype(np.int32))
+    times = [time_traps(wells(), [own], 1.0, repeats=2, n_steps=400, seed=3) for own in (grown, short)]
+    assert times[0].equals(times[1]) and times[0].in_set.max() > 0
+
+
+def test_durations_and_predictions_are_of_the_same_chains():
+    with pytest.raises(ValueError, match="one row for each chain"):
+        duration_factor([5.0], [True] * 3, [1.0, 2.0, 3.0])

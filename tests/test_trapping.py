@@ -130,3 +130,16 @@ def test_a_system_without_a_way_out_is_refused():
     for inside, out in ((np.ones((2, 2)) / 2, [0, 0]), ([[0, 0], [0.5, 0]], [0, 0.5])):
         with pytest.raises(ValueError, match="from every state a chain must get out"):
             times_to_leave(np.array(inside), np.array(out, float))
+
+
+def test_a_single_state_has_not_converged():
+    model = random_table(4, 3, seed=0, spread=3.0)
+    (grown,) = grow_sets(model, [[0] * 4], 0.5, cap=60, least=1)
+    assert grown.sizes[0] == 1 and len(grown.sizes) > 1
+
+
+def test_a_set_is_grown_at_the_smallest_temperatures():
+    model = random_table(4, 3, seed=0, spread=3.0)
+    state = [[0] * 4]
+    cold, colder = (grow_sets(model, state, t, cap=8)[0] for t in (1e-3, 1e-308))
+    assert cold.times.tolist() == colder.times.tolist() and np.isfinite(colder.times[0])

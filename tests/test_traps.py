@@ -478,3 +478,20 @@ def test_a_tiny_language_model_s_frozen_chain_is_a_trap(tiny):
 def test_a_threshold_that_is_no_number_finds_no_trap_by_silence():
     with pytest.raises(ValueError, match="threshold must be a number"):
         still_runs(np.tile([1.0, 0.0], (9, 1)), 50 * np.arange(9), window=100, threshold=np.nan)
+
+
+def test_flags_and_shares_of_traps_are_checked(tiny):
+    flags = np.array([[True, False, False], [False, True, True]])
+    for still, occupied in (
+        ([[np.nan, 0, 0], [0, 0, 0]], flags), (flags.astype(str), flags), (flags[:, :1], flags), (flags[0], flags[0])
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=r"must be true or false|same looks"):
+            overlap_excess(still, occupied)
+    visits = run_chains(tiny["bert"], [[3, 4, 5]], n_steps=12).visits(0)
+    for share in (np.nan, 0.0, 90):
+        with pytest.raises(ValueError, match="share must be above 0 and at most 1"):
+            occupied_runs(visits, [0, 4, 8, 12], window=4, share=share)
+    with pytest.raises(ValueError, match="shortest"):
+        survey_traps(
+            tiny["bert"], run_chains(tiny["bert"], [[3, 4, 5]], n_steps=12), None, window=4, stride=2, shortest=np.nan
+        )
