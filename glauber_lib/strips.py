@@ -56,27 +56,6 @@ class StripRun:
     chain: np.ndarray
     steps: np.ndarray
 
-    def sample(self, token: int, count: int, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """One state of each chain that holds `token` at exactly `count` sites, drawn by the time spent in it.
-
-        Returns
-        -------
-        states : ndarray, int64[B, n]
-        chains : ndarray, int64[B]
-            Those that were at this count at all.
-        weights : ndarray, float64[B]
-            Steps that each of these chains spent at the count.
-        """
-        rng, chosen, weights = np.random.default_rng([seed, 5, count]), [], []
-        at_count = (self.states == token).sum(1) == count
-        for chain in range(len(self.first)):
-            mine = np.flatnonzero(at_count & (self.chain == chain))
-            if len(mine):
-                chosen.append(mine[_draw_by_time(self.steps[mine], rng)])
-                weights.append(self.steps[mine].sum())
-        rows = np.array(chosen, dtype=np.int64)
-        return self.states[rows], self.chain[rows], np.array(weights, dtype=float)
-
 
 def run_in_strip(
     model: ConditionalModel,
@@ -168,10 +147,8 @@ def _draw_by_time(steps, rng):
     return int(np.searchsorted(passed, rng.random() * passed[-1], side="right"))
 
 
-def visited_drift(
-    model: ConditionalModel, run: StripRun, token: int, temperature: float, *, seed: int = 0
-) -> pd.DataFrame:
-    """Drift of the count of `token` from the states that chains inside a strip visit.
+def visited_drift(model: ConditionalModel, run: StripRun, token: int, temperature: float) -> pd.DataFrame:
+    """Drift of the count of `token` from all states that chains inside a strip visit.
 
     Parameters
     ----------
@@ -180,21 +157,18 @@ def visited_drift(
     token : int
     temperature : float
         That of the run.
-    seed : int
 
     Returns
     -------
     DataFrame
-        Rows of `token_drift`, one for each chain and count (`StripRun.sample`), with the columns ``token``, ``chain``
-        and ``weight``, the steps that the chain spent at the count.
+        Rows of `token_drift`, one for each chain and state that it visited, with the columns ``token``, ``chain`` and
+        ``weight``, the steps that the chain spent in the state.
     """
-    tables = []
-    for count in np.unique((run.states == token).sum(1)):
-        states, chains, weights = run.sample(token, int(count), seed=seed)
-        distinct, place = np.unique(states, axis=0, return_inverse=True)  # cold chains share many states
-        drift = token_drift(model, distinct, token, [temperature]).iloc[place.ravel()]
-        tables.append(drift.assign(token=token, chain=chains, weight=weights))
-    return pd.concat(tables, ignore_index=True)
+    distinct, place = np.unique(run.states, axis=0, return_inverse=True)  # cold chains share many states
+    visits = pd.DataFrame({"chain": run.chain, "state": place.ravel(), "weight": run.steps.astype(float)})
+    spent = visits.groupby(["chain", "state"], as_index=False).weight.sum()
+    drift = token_drift(model, distinct, token, [temperature]).iloc[spent.state].reset_index(drop=True)
+    return drift.assign(token=token, chain=spent.chain, weight=spent.weight)
 
 
 def mean_lead(visited: pd.DataFrame) -> pd.Series:

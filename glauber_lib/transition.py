@@ -234,6 +234,22 @@ def collapse(transitions: Mapping[int, Transition], reduced: float) -> Estimate:
     return _ratio(value, scaled(last, last.draws, None) - scaled(first, first.draws, None), first.n_pairs)
 
 
+def ratio_at(transitions: Mapping[int, Transition], temperature: float) -> Estimate:
+    r"""Fitted median :math:`T_c / (n \log n)` of the largest length over that of the smallest, at one temperature.
+
+    The same ratio as in `collapse` without a scale of temperature; the interval is that of the resamples at this
+    temperature.
+    """
+    first, last = _shortest_and_longest(transitions)
+    columns = _columns(check_temperature(temperature, (1,)))
+
+    def scaled(transition, fit):
+        return (fit.coefficients * columns).sum(1) - np.log(transition.n * np.log(transition.n))
+
+    value = scaled(last, last.fit)[0] - scaled(first, first.fit)[0]
+    return _ratio(value, scaled(last, last.draws) - scaled(first, first.draws), first.n_pairs)
+
+
 def _shortest_and_longest(transitions):
     """The transitions of the smallest and the largest length; ValueError if there are no two."""
     if len(transitions) < 2:

@@ -76,11 +76,18 @@ def test_mean_moves_of_the_quasi_stationary_law_give_the_rate_of_leaving():
     assert escape_by_counts(visited) == pytest.approx(1 / leaving, rel=0.35)
 
 
-def test_a_sample_holds_one_state_of_each_chain_at_the_count_and_its_time(strip_run):
-    states, chains, weights = strip_run.sample(TOKEN, 4)
-    assert ((states == TOKEN).sum(1) == 4).all() and len(np.unique(chains)) == len(chains)
-    mine = (strip_run.chain == chains[0]) & ((strip_run.states == TOKEN).sum(1) == 4)
-    assert weights[0] == strip_run.steps[mine].sum()
+def test_every_visited_state_counts_by_the_time_spent_in_it(strip_run):
+    model = sticky_system()
+    found = visited_drift(model, strip_run, TOKEN, 1.0)
+    assert found.weight.sum() == strip_run.steps.sum()
+    chain = strip_run.chain[0]
+    mine = strip_run.chain == chain
+    states, steps = strip_run.states[mine], strip_run.steps[mine]
+    drift = token_drift(model, states, TOKEN, [1.0])
+    rows = found[found.chain == chain]
+    assert len(rows) == len(np.unique(states, axis=0))
+    for column in ("up", "down"):
+        assert (rows[column] * rows.weight).sum() == pytest.approx((drift[column] * steps).sum())
 
 
 def test_leads_of_visited_states_are_those_of_the_exact_law(strip_run):

@@ -4,7 +4,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from glauber_lib.transition import collapse, fit_transitions, medians_beside_fit, ratio_of_centers, width_exponent
+from glauber_lib.transition import (
+    collapse,
+    fit_transitions,
+    medians_beside_fit,
+    ratio_at,
+    ratio_of_centers,
+    width_exponent,
+)
 
 GRID, KAPPA = (1.3, 1.6, 2.0, 2.5, 3.2), 6.0
 SHIFT = 0.25  # the exponent of the transition temperature in n
@@ -31,6 +38,15 @@ def runs(*, pairs=20, lengths=(5, 9, 14), grid=GRID, power=0.0, width=0.175, ste
     return pd.concat(tables, ignore_index=True)
 
 
+def planted_ratio(temperature):
+    """Median of T_c / (n log n) of the longest over that of the shortest texts; a time is rounded up to whole steps."""
+    scaled = []
+    for n in (14, 5):
+        u = np.log(temperature / center_of(n))
+        scaled.append(KAPPA * np.exp(-4.0 * u + 2.0 * u**2) + 0.5 / (n * np.log(n)))
+    return scaled[0] / scaled[1]
+
+
 def test_transitions_find_planted_centers_and_widths():
     found = fit_transitions(runs(pairs=2_000), KAPPA, n_resamples=50)
     for n, fit in found.items():
@@ -50,7 +66,7 @@ def test_the_intervals_cover_at_the_number_of_pairs_used():
         found = fit_transitions(runs(seed=seed), KAPPA, n_resamples=200, seed=seed)
         truths = [(found[n].interval, center_of(n)) for n in found]
         truths += [(ratio_of_centers(found).interval, (14 / 5) ** SHIFT), (width_exponent(found).interval, 0.0)]
-        truths += [(collapse(found, 1.3).interval, 1.0)]
+        truths += [(collapse(found, 1.3).interval, 1.0), (ratio_at(found, 2.5).interval, planted_ratio(2.5))]
         covered.append([low <= truth <= high for (low, high), truth in truths])
     shares = np.mean(covered, axis=0)
     assert (shares >= 0.9).all() and (shares <= 0.98).all(), shares
@@ -142,6 +158,14 @@ def test_missing_lengths_texts_and_temperatures_of_runs_are_refused():
         fit_transitions(frame.replace({"temperature": {1.3: 0.0}}), KAPPA)
     with pytest.raises(ValueError, match="got 0 of 0"):
         fit_transitions(frame[:0], KAPPA)
+
+
+def test_the_ratio_at_one_temperature_is_that_of_the_planted_medians():
+    transitions = fit_transitions(runs(pairs=400), KAPPA)
+    found = ratio_at(transitions, 2.5)
+    assert found.value == pytest.approx(planted_ratio(2.5), rel=0.05) and found.interval[1] < 1.2 * found.interval[0]
+    with pytest.raises(ValueError, match="temperature must be > 0"):
+        ratio_at(transitions, 0.0)
 
 
 def test_one_length_has_no_ratio_and_no_collapse():
