@@ -134,17 +134,18 @@ def value_ticks(axis: Axes, values: Sequence[float]) -> None:
 
 
 def plain_ticks(axis: Axis) -> None:
-    """Label a logarithmic axis at 1 and 3 times the powers of ten within its limits.
+    """Label a logarithmic axis at 1 and 3 times the powers of ten within its limits, or at 1, 2 and 5 times.
 
     A long axis has powers of ten alone, so many apart that no more than nine are left; a short one all digits. An axis
     with fewer than two of these is left to matplotlib.
     """
     low, high = sorted(axis.get_view_interval())
     first, last = int(np.floor(np.log10(low))), int(np.ceil(np.log10(high)))
-    for digits, step in (((1, 3), 1), ((1,), -(-(last - first) // 8)), (range(1, 10), 1)):
+    long = -(-(last - first) // 8)
+    for digits, step, least in (((1, 3), 1, 3), ((1, 2, 5), 1, 3), ((1,), long, 2), (range(1, 10), 1, 2)):
         ticks = [float(f"{d}e{power}") for power in range(first, last + 1) if not power % step for d in digits]
         ticks = [tick for tick in ticks if low <= tick <= high]
-        if 2 <= len(ticks) <= 9:
+        if least <= len(ticks) <= 9:
             axis.set_ticks(ticks, list(map(_tick_label, ticks)))
             break
     else:

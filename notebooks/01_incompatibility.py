@@ -262,7 +262,7 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center")
 run.save_figure(figure, "fig5-incompatibility")
 
 # %% [markdown]
-# Nearly all rectangles lie far above the noise floor, over several powers of ten. The tail is heavier than an
+# The noise floor of Table 1 lies far to the left of the axes. Δ spreads over several powers of ten. The tail is heavier than an
 # exponential one: a small part of the rectangles carries much of the mean, and the median lies well below the mean. The
 # figure does not show where the tail comes from; the next sections ask that.
 

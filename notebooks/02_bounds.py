@@ -551,7 +551,8 @@ run.claim("bounds/margin-bounds-escape", Estimate(from_sets.max(), None, len(cas
 slow = pd.concat([lab.assign(template=-1), cases])
 slow = slow[(slow.lower >= 1) & slow.mixing_time.notna()]
 of_model = slow[slow.template >= 0]
-note = f"{len(of_model)} cases in {of_model.template.nunique()} templates of the language model, the others in the three systems above"
+elsewhere = ", ".join(slow.system[slow.template < 0].unique()) or "no system above"
+note = f"{len(of_model)} cases in {of_model.template.nunique()} templates of the language model, the others in: {elsewhere}"
 ratio = slow.lower / slow.mixing_time
 run.claim(
     "bounds/margin-theorem-holds",
@@ -649,7 +650,7 @@ run.save_figure(pseudo_figure, "bounds-pseudo-likelihood")
 # %% [markdown]
 # Above: the price of every template, beside the entropy of its conditionals; the lowest lines are cut. Below, left: the price against the mean Δ of
 # the same template. Below, right: the total variation between the stationary law and the pseudo-likelihood. That of the ring is not zero, although
-# the ring has a joint: this distance does not measure incompatibility. The systems are small and their words few: the price of whole sentences is
+# the ring has a joint: this distance does not measure incompatibility. The ring was not solved at every temperature. The systems are small and their words few: the price of whole sentences is
 # not known.
 
 # %%
@@ -828,6 +829,25 @@ run.save_table(departures.rename(columns=headings), "drift-escape")
 
 
 # %%
+def mean_drift(up, down, weight):
+    """Log of the mean p₊ over the mean p₋, states weighted by time."""
+    return np.log((up * weight).sum() / (down * weight).sum())
+
+
+def rise_of(rows):
+    """`mean_drift` of visited states, with its interval over chains."""
+    return bootstrap_estimate(
+        rows.up, rows.down, rows.weight, statistic=mean_drift, groups=rows.chain, unit="chains", n_resamples=1_000
+    )
+
+
+def mean_rise(rows):
+    """Mean and ends of `rise_of`; no ends where too few chains were there."""
+    found = rise_of(rows)
+    return [found.value, *(found.interval or (np.nan, np.nan))]
+
+
+# %%
 def draw_strip(axis, temperature):
     """Lead of every filler state and of every visited state at each count."""
     text = strip[(strip.temperature == temperature) & (strip["count"] < drift_sites)]
@@ -841,15 +861,9 @@ def draw_strip(axis, temperature):
         )
     medians = text.groupby("count").lead.median()
     axis.plot(medians.index - 0.15, medians, "v--", color=COLORS[1], markeredgecolor="black", label="filler, median")
-    means = strips.mean_lead(seen)
-    axis.plot(
-        means.index + 0.15,
-        means,
-        "o-",
-        color=COLORS[0],
-        markeredgecolor="black",
-        label="visited, $p_+$, $p_-$ averaged",
-    )
+    means = pd.DataFrame({count: mean_rise(rows) for count, rows in seen.groupby("count")}, ["mean", "low", "high"]).T
+    style = {"color": COLORS[0], "markeredgecolor": "black", "label": "visited, $p_+$, $p_-$ averaged, 95%"}
+    plotting.interval_bars(axis, means.index + 0.15, means, fmt="o-", **style)
     axis.axhline(0.0, color="0.4", linestyle="--", linewidth=1)
     axis.set_yscale("symlog", linthresh=2)
     axis.margins(y=0.08)
@@ -896,16 +910,14 @@ certified = Estimate(inner.lead.min(), None, inner.chain.nunique(), "chains", "u
 note = f"{over}; {(inner.lead > 0).mean():.0%} of {len(inner)} states of chains have a lead; least of filler {departures.lead[0]:.3g}"
 run.claim("bounds/some-token-makes-a-basin", certified, note=note)
 
-
-def mean_drift(up, down, weight):
-    """Log of the mean p₊ over the mean p₋, states weighted by time."""
-    return np.log((up * weight).sum() / (down * weight).sum())
-
-
 weakest = strips.mean_lead(inner).idxmin()
 rows = inner[inner["count"] == weakest]
-rise = bootstrap_estimate(rows.up, rows.down, rows.weight, statistic=mean_drift, groups=rows.chain, unit="chains")
-run.claim("bounds/visited-count-rises", rise, note=f"{over}; weakest at {weakest}")
+largest = rows.groupby("chain").weight.sum().max() / rows.weight.sum()
+run.claim(
+    "bounds/visited-count-rises",
+    rise_of(rows),
+    note=f"{over}; weakest at {weakest}; one chain has {largest:.0%} of the time there",
+)
 first, last = departures.iloc[0], departures.iloc[-1]
 kind = "estimate" if first.left == first.chains else "censored" if first.left else "lower bound"
 value, ends = (first.observed, (first.low, first.high)) if first.left else (first.low, None)
@@ -1161,7 +1173,7 @@ run.claim("bounds/grown-set-escape", retention.exit_ratio(rows.in_set, rows.left
 #   the same chains; those of filler give one that is shorter by more than an order of magnitude.
 # - *Slow.* The escape probability of a single state gives the stay in that state by construction (`escape-predicts-stay`), and is far too short
 #   for the trap around it. The time of the set grown from the state is of the size of the durations in the median, mostly that of traps whose h lies within
-#   the budget (`grown-set-gives-durations`). Traps with a larger h end far earlier than h says, and most sets reached their cap. Whether the set ranks
+#   the budget (`grown-set-gives-durations`). Some traps with a larger h end far earlier than h says, of most no end is seen, and most sets reached their cap. Whether the set ranks
 #   traps better than the single state does (`grown-set-ranks-better`) is undecided and takes more chains.
 # - *The paper's bound.* Its size says nothing for these traps (`worst-case-bound-is-loose`); a colder trap of Table 5 may be held by its bound for
 #   more than one step. The smallest gap orders the stays in single states nearly by definition (`worst-case-bound-ranks-stays`). For traps

@@ -565,7 +565,7 @@ figure.supylabel("PC 2", fontsize=8)
 run.save_figure(figure, "fig4-trajectories")
 
 # %% [markdown]
-# The chains leave the neighbourhood of their start and wander over the region that the others visit. The plane holds a small share of the
+# The chains wander over the region that the others visit. The plane holds a small share of the
 # variance: two points that are close in the plane need not be close in the embedding, and neither figure proves a basin.
 #
 # The first chain in words: its first moves, then a dozen of the later ones, the token that changed marked.
@@ -715,6 +715,7 @@ def panel_durations(axis):
     low, high = duration.interval
     open_end = not high < curve.time.max()
     axis.plot([low, curve.time.max() if open_end else high], [0.5, 0.5], color=plotting.COLORS[4], marker="|",
+              markevery=[0] if open_end else [0, 1],
               label="95% interval of the median" + (", open above" if open_end else ""))  # fmt: skip
     axis.axvline(150, color="0.4", linestyle=":", label="least duration")
     axis.set(xlabel="duration (steps)", ylabel="share of traps that last longer", ylim=(0, 1.02))
