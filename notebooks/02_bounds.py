@@ -325,8 +325,7 @@ def draw_waterfall(axis):
         xlim=(1, 2.5 * waterfall.temperature.max()),
     )
     plain_ticks(axis.xaxis)
-    plain_ticks(axis.yaxis)
-    axis.legend(loc="lower left")
+    axis.legend(loc="lower right")
 
 
 waterfall_figure, waterfall_axis = plt.subplots(figsize=(plotting.PAGE, 3.2))
