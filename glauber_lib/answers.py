@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import numpy as np
 import torch
 
 from glauber_lib.draws import check_precision
@@ -31,7 +32,8 @@ def ask(model: Any, states: Any, sites: Any, hidden: Any = None) -> torch.Tensor
     if not len(states):  # as of the other sites of a state of one
         return torch.empty(0, model.n_tokens, device=getattr(model, "device", None))
     further = () if hidden is None else (hidden,)
-    return check_scores(model.scores(states, sites, *further), model, states, sites)
+    given = states.copy() if isinstance(states, np.ndarray) else states  # a model may write its mask into them
+    return check_scores(model.scores(given, sites, *further), model, states, sites)
 
 
 def check_scores(scores: Any, model: Any, states: Any, sites: Any) -> torch.Tensor:

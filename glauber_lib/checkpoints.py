@@ -28,14 +28,20 @@ class Stored:
     n_steps: int
 
     def save(self, path: str | Path) -> None:
-        """Write every field to the file `path`; numpy's numbers are written as Python's."""
+        """Write every field to the file `path`, whole or not at all; numpy's numbers are written as Python's."""
         fields = {k: getattr(self, k) for k in self.__dataclass_fields__}
         arrays: dict[str, Any] = {k: v for k, v in fields.items() if isinstance(v, np.ndarray)}
         settings = {k: v for k, v in fields.items() if k not in arrays}
-        with Path(path).open("wb") as file:
-            np.savez_compressed(file, settings=json.dumps(settings, default=_as_json), **arrays)
-            file.flush()
-            os.fsync(file.fileno())
+        path = Path(path)
+        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+        try:
+            with partial.open("wb") as file:
+                np.savez_compressed(file, settings=json.dumps(settings, default=_as_json), **arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

@@ -153,6 +153,7 @@ def scan_drift(
     DataFrame
         Rows of `token_drift` with a column ``token``.
     """
+    tokens, counts = list(tokens), list(counts)
     pairs = [(token, count) for token in tokens for count in counts]
     tables = [
         token_drift(model, states_with_count(states, token, count, seed=seed), token, temperatures).assign(token=token)

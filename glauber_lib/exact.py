@@ -30,7 +30,7 @@ def tabulate(model: ConditionalModel, n_sites: int) -> TabularModel:
     others = all_states(n_tokens, n_sites - 1) if n_sites > 1 else np.zeros((1, 0), dtype=np.int64)  # the other sites
     table = []
     for i in range(n_sites):
-        scores = ask(model, np.insert(others, i, 0, axis=1), np.full(len(others), i)).cpu().numpy()
+        scores = ask(model, np.insert(others, i, 0, axis=1), np.full(len(others), i)).cpu().numpy().copy()
         table.append(np.moveaxis(scores.reshape((n_tokens,) * n_sites), -1, i))
     return TabularModel(np.stack(table))
 
@@ -38,7 +38,7 @@ def tabulate(model: ConditionalModel, n_sites: int) -> TabularModel:
 def conditional_laws(model: ConditionalModel, n_sites: int, temperature: float = 1.0) -> np.ndarray:
     """Every conditional law of a small system, float64[n, V**n, V]: site, state, token."""
     states = all_states(model.n_tokens, n_sites)
-    temperatures = check_temperature(temperature, (len(states),))
+    temperatures = check_temperature(float(check_temperature(temperature)), (len(states),))
     return np.stack(
         [probabilities(ask(model, states, np.full(len(states), i)), temperatures).cpu().numpy() for i in range(n_sites)]
     )
@@ -372,10 +372,12 @@ def solve_system(model: ConditionalModel, n_sites: int, temperatures: ArrayLike)
     Raises
     ------
     ValueError
-        For a model of one token, of which no state is left.
+        For a model of one token, of which no state is left, or with more than `DENSE` states.
     """
     if model.n_tokens < 2:
         raise ValueError("a system needs two tokens, got a model of one")
+    if model.n_tokens ** check_count(n_sites, "n_sites", 1) > DENSE:
+        raise ValueError(f"a system is solved with at most {DENSE} states, got {model.n_tokens}^{n_sites}")
     sets, states = margin_sets(model, n_sites), all_states(model.n_tokens, n_sites)
     basins = [(codes, margin(model, states[codes])) for codes in sets]
     return pd.DataFrame([_solve(model, n_sites, float(t), basins) for t in check_temperatures(temperatures)])

@@ -34,7 +34,7 @@ def first_passages(
     -------
     DataFrame
         One row for each level and chain: ``level, chain, time, reached``. The time is in steps; it is that of the end
-        of the run for a chain that did not reach the level.
+        of the run, or at which the chain was stopped, for a chain that did not reach the level.
 
     Raises
     ------
@@ -66,7 +66,8 @@ def first_passages(
             time[:, row] = np.minimum(time[:, row], first)
         waiting, begin = waiting[np.isinf(time[-1, waiting])], begin + at_once
     level, chain = (index.ravel() for index in np.indices(time.shape))
-    reached, time = np.isfinite(time).ravel(), np.where(np.isfinite(time), time, trace.n_steps).ravel()
+    watched = np.where(trace.stopped >= 0, trace.stopped, trace.n_steps)
+    reached, time = np.isfinite(time).ravel(), np.where(np.isfinite(time), time, watched).ravel()
     return pd.DataFrame({"level": levels[level], "chain": chain, "time": time, "reached": reached})
 
 

@@ -166,7 +166,8 @@ def measure_rectangles(model: ConditionalModel, rectangles: Rectangles, *, tempe
     -------
     DataFrame
         One row per rectangle: ``passage, i, j, distance, a, b, c, d``; ``I_ij, I_ji`` (nats); ``delta`` =
-        :math:`|I_{ij} - I_{ji}|`; ``relative`` = :math:`\Delta/(|I_{ij}| + |I_{ji}|)`; ``influence``, the mean of
+        :math:`|I_{ij} - I_{ji}|`; ``relative`` = :math:`\Delta/(|I_{ij}| + |I_{ji}|)`, zero where
+        both readings are rounding; ``influence``, the mean of
         TV(π_i(·|c), π_i(·|d)) and TV(π_j(·|a), π_j(·|b)).
 
     Raises
@@ -193,19 +194,21 @@ def measure_rectangles(model: ConditionalModel, rectangles: Rectangles, *, tempe
                 "it has no log cross-ratio: leave it out"
             )
         cross_ratio = (corners[0] - corners[1]) - (corners[2] - corners[3])
-        return cross_ratio, 0.5 * np.abs(np.exp(here) - np.exp(there)).sum(1)
+        rounding = 8 * np.finfo(float).eps * np.abs(corners).max(0)
+        return cross_ratio, 0.5 * np.abs(np.exp(here) - np.exp(there)).sum(1), rounding
 
-    from_i, tv_i = read(rectangles.i, a, rectangles.b, d=True)
-    from_j, tv_j = read(rectangles.j, c, rectangles.d, b=True)
+    from_i, tv_i, rounding_i = read(rectangles.i, a, rectangles.b, d=True)
+    from_j, tv_j, rounding_j = read(rectangles.j, c, rectangles.d, b=True)
     delta = np.abs(from_i - from_j)
     size = np.abs(from_i) + np.abs(from_j)
+    measurable = size > rounding_i + rounding_j
     return pd.DataFrame(
         {
             "passage": rectangles.passage, "i": rectangles.i, "j": rectangles.j,
             "distance": np.abs(rectangles.i - rectangles.j),
             "a": a, "b": rectangles.b, "c": c, "d": rectangles.d,
             "I_ij": from_i, "I_ji": from_j, "delta": delta,
-            "relative": np.divide(delta, size, out=np.zeros_like(delta), where=size != 0),
+            "relative": np.divide(delta, size, out=np.zeros_like(delta), where=measurable),
             "influence": (tv_i + tv_j) / 2,
         }
     )  # fmt: skip
@@ -326,12 +329,14 @@ def opposite_signs(x: ArrayLike, y: ArrayLike, *, floor: float = 0.0) -> np.ndar
     Raises
     ------
     ValueError
-        If a reading or the floor is nan.
+        If a reading or the floor is nan, or there are not as many readings from both sites.
     """
-    x, y = np.asarray(x), np.asarray(y)
+    x, y = np.asarray(x, float), np.asarray(y, float)
+    if x.shape != y.shape:
+        raise ValueError(f"need two readings of each rectangle, got shapes {x.shape} and {y.shape}")
     if np.isnan(x).any() or np.isnan(y).any() or np.isnan(floor):
         raise ValueError(f"readings must be numbers, got nan in {(np.isnan(x) | np.isnan(y)).sum()}, floor {floor}")
-    return (x * y < 0) & (np.minimum(np.abs(x), np.abs(y)) > floor)
+    return (np.sign(x) * np.sign(y) < 0) & (np.minimum(np.abs(x), np.abs(y)) > floor)
 
 
 def mean_without_largest(values: ArrayLike, share: float = 0.05) -> float:

@@ -129,8 +129,9 @@ class Embedder:
     @property
     def cache_key(self) -> list:
         """What cached results depend on: weights, settings, tokenizer and code in the model's folder, what computes."""
-        length = getattr(self.model, "max_seq_length", None)  # which may be set after loading
-        return ["Embedder", self.checksum, self._configuration, length, self.remote_code, self.computation]
+        names = ("max_seq_length", "truncate_dim", "prompts", "default_prompt_name")  # which may be set after loading
+        settings = [getattr(self.model, name, None) for name in names]
+        return ["Embedder", self.checksum, self._configuration, settings, self.remote_code, self.computation]
 
     @property
     def computation(self) -> dict[str, str]:
@@ -144,6 +145,7 @@ class Embedder:
         for a text of which the model would read the beginning alone.
         """
         refuse_one_text(texts)
+        texts = list(texts)  # a generator is read once
         check_weights(self.model, f"embedder {str(self.name)!r}")
         distinct = list(dict.fromkeys(texts))
         prompt = self.model.prompts.get(self.model.default_prompt_name or "") or ""
@@ -184,15 +186,16 @@ class TopicScorer:
             raise ValueError(f"every topic needs a list of descriptions, got none for {bare}")
         if not np.isfinite(scale):
             raise ValueError(f"scale must be a finite number, got {scale}")
-        self.embedder, self.scale, self.topics, self.labels = embedder, scale, topics, list(topics)
-        self._label_vectors = np.stack([embedder.embed(descriptions).mean(0) for descriptions in topics.values()])
+        self.topics = {label: list(texts) for label, texts in topics.items()}  # the caller's may change
+        self.embedder, self.scale, self.labels = embedder, scale, list(topics)
+        self._label_vectors = np.stack([embedder.embed(texts).mean(0) for texts in self.topics.values()])
         self._key_for_topics = getattr(embedder, "cache_key", None)  # its weights may be written to later
         self._label_vectors /= np.linalg.norm(self._label_vectors, axis=1, keepdims=True)
 
     @property
     def cache_key(self) -> list:
         """What cached results depend on: the embedder, now and for the topics, the scale, the topics in their order."""
-        topics = [list(topic) for topic in self.topics.items()]
+        topics = [[label, list(texts)] for label, texts in self.topics.items()]
         return ["TopicScorer", self.embedder.cache_key, self._key_for_topics, self.scale, topics]
 
     def score(self, texts: Sequence[str]) -> np.ndarray:

@@ -8,6 +8,7 @@ from itertools import combinations
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
@@ -169,12 +170,19 @@ def incompatibility_price(
         joint = np.moveaxis(law.reshape(shape), i, -1)  # the others, then the token at i
         scores = ask(model, states, np.full(len(states), i)).double()
         scores = (scores - scores.amax(1, keepdim=True)) / float(check_temperature(temperature))
-        given = scores.log_softmax(1).cpu().numpy().reshape(*shape, -1).take(0, axis=i)  # no probability underflows
+        given = _log_softmax(scores).cpu().numpy().reshape(*shape, -1).take(0, axis=i)  # no probability underflows
         rest = joint.sum(-1, keepdims=True)
         with np.errstate(divide="ignore", invalid="ignore"):
             price += np.where(joint > 0, joint * (np.log(joint) - np.log(rest) - given), 0.0).sum()
             entropy -= np.where(given > -np.inf, rest * np.exp(given) * given, 0.0).sum()
     return {"price": float(price / n_sites), "entropy": float(entropy / n_sites)}
+
+
+def _log_softmax(scores):
+    """Of scores [K, V] whose largest is zero; precise also where one token has nearly all the probability."""
+    given, best = scores.log_softmax(1), scores.argmax(1, keepdim=True)
+    others = given.exp().scatter(1, best, 0.0).sum(1, keepdim=True)
+    return given.scatter(1, best, torch.where(others < 0.5, torch.log1p(-others), given.gather(1, best)))
 
 
 def compatible_table(law: np.ndarray, n_tokens: int, n_sites: int) -> TabularModel:

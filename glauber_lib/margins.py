@@ -138,6 +138,8 @@ def log_exit_times(inside: np.ndarray, out: np.ndarray) -> np.ndarray:
 
     What stays where it is, the diagonal of `inside`, does not count. ValueError for a set that is never left.
     """
+    if inside.shape != (len(out), len(out)):
+        raise ValueError(f"need rates between K states and out of each, got {inside.shape} and {out.shape}")
     rates, out, time = inside.copy(), out.copy(), np.zeros(len(out))
     total = np.empty(len(out))  # rate at which a state is left while the chain is watched in it and those before it
     np.fill_diagonal(rates, -np.inf)

@@ -86,9 +86,15 @@ def interval_bars(axis: Axes, x: ArrayLike, table: pd.DataFrame, **style) -> Err
     `style` goes to `Axes.errorbar`. ValueError if `table` lacks a column.
     """
     check_columns(table, ["mean", "low", "high"], "table")
-    bars = np.array([table["mean"] - table.low, table.high - table["mean"]])
-    bars = bars.clip(min=0)  # matplotlib refuses what rounding may make -1e-17
-    return axis.errorbar(np.asarray(x), table["mean"], yerr=bars, **{"fmt": "o", "capsize": 2, **style})
+    x, mean, ends = np.asarray(x), table["mean"].to_numpy(float), table[["low", "high"]].to_numpy(float).T
+    bars = np.array([mean - ends[0], ends[1] - mean])
+    beside = (bars < -1e-9 * np.abs(ends)).any(0)  # the interval of a skewed statistic may leave its value out
+    bars = np.where(beside, np.nan, bars.clip(min=0))  # matplotlib refuses what rounding may make -1e-17
+    drawn = axis.errorbar(x, mean, yerr=bars, **{"fmt": "o", "capsize": 2, **style})
+    if beside.any():
+        middle, half = ends.mean(0)[beside], np.ptp(ends, axis=0)[beside] / 2
+        axis.errorbar(x[beside], middle, yerr=half, fmt="none", capsize=2, ecolor=drawn[0].get_color())
+    return drawn
 
 
 def trajectory(axis: Axes, points: np.ndarray, *, title: str | None = None) -> None:

@@ -12,7 +12,7 @@ from glauber_lib.checks import check_count, check_flags, check_labels, check_tem
 from glauber_lib.models import ConditionalModel
 from glauber_lib.stats import Estimate, poisson_interval
 from glauber_lib.survival import median_survival
-from glauber_lib.traces import Trace
+from glauber_lib.traces import Trace, refuse_stopped
 from glauber_lib.trapping import GrownSet
 from glauber_lib.traps import modal_state, occupied_runs
 
@@ -43,10 +43,12 @@ def find_traps(trace: Trace, *, stride: int = 50, window: int = 300, per_chain: 
     ------
     ValueError
         For a stride, window or number of traps below one, or a stride above the window: steps between would be in none;
-        for a run shorter than a window, in which no trap can be seen, or with more windows than `MOST_LOOKS`.
+        for a run shorter than a window, in which no trap can be seen, or with more windows than `MOST_LOOKS`; for
+        chains that were stopped by ``until``.
     """
     stride, window = _check_windows(stride, window)
     per_chain = check_count(per_chain, "per_chain", least=1)
+    refuse_stopped(trace)
     if trace.n_steps < window:
         raise ValueError(f"a run of {trace.n_steps} steps has no window of {window}: take a longer run")
     looks, rows, seen = _looks(trace.n_steps, stride), [], set()
@@ -79,7 +81,11 @@ def _looks(n_steps, stride):
 
 
 def held_longest(trace: Trace) -> pd.DataFrame:
-    """The state in which each chain spends most steps, in the columns of `find_traps`; ``found`` is its steps."""
+    """The state in which each chain spends most steps, in the columns of `find_traps`; ``found`` is its steps.
+
+    ValueError for chains that were stopped by ``until``.
+    """
+    refuse_stopped(trace)
     rows = []
     for chain, temperature in enumerate(trace.temperature):
         state, share = modal_state(trace.visits(chain), 0, trace.n_steps)
@@ -96,7 +102,7 @@ def time_traps(
     n_steps: int,
     stride: int = 50,
     window: int = 300,
-    seed: int = 0,
+    seed: int,
     checkpoint: str | Path | None = None,
     progress: str | None = None,
 ) -> pd.DataFrame:
@@ -114,6 +120,7 @@ def time_traps(
         As in `find_traps`: the trap lasts from the start of the chain until the start of the first window that is not
         spent in few states.
     seed : int
+        Another one than that of the run in which the traps were found, or the same chains are run again.
     checkpoint : str or Path, optional
         See `run_chains`.
     progress : str, optional

@@ -166,7 +166,7 @@ def visited_drift(model: ConditionalModel, run: StripRun, token: int, temperatur
     """
     distinct, place = np.unique(run.states, axis=0, return_inverse=True)  # cold chains share many states
     visits = pd.DataFrame({"chain": run.chain, "state": place.ravel(), "weight": run.steps.astype(float)})
-    spent = visits.groupby(["chain", "state"], as_index=False).weight.sum()
+    spent = visits[visits.weight > 0].groupby(["chain", "state"], as_index=False).weight.sum()
     drift = token_drift(model, distinct, token, [temperature]).iloc[spent.state].reset_index(drop=True)
     return drift.assign(token=token, chain=spent.chain, weight=spent.weight)
 

@@ -174,3 +174,12 @@ class Trace(Stored):
         last[visit + 1, self.site[mine]] = visit + 1
         states = np.take_along_axis(tokens, np.maximum.accumulate(last), axis=0)
         return states, entered, np.diff(np.append(entered, self.n_steps))
+
+
+def refuse_stopped(trace: Trace) -> None:
+    """ValueError if a chain was stopped by ``until``: the steps after it were not watched, and count as no stay."""
+    if (trace.stopped >= 0).any():
+        row = int((trace.stopped >= 0).argmax())
+        raise ValueError(
+            f"chain {row} was stopped after {trace.stopped[row]} of {trace.n_steps} steps: run the chains without until"
+        )

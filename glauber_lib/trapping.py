@@ -43,9 +43,12 @@ def factor_leaving(inside: np.ndarray, out: np.ndarray) -> tuple[np.ndarray, np.
     Raises
     ------
     ValueError
-        If from some state no chain gets out, or with no probability that float64 holds.
+        If from some state no chain gets out, or with no probability that float64 holds; unless both are of the same
+        states.
     """
     move, out = np.array(inside, float), np.array(out, float)
+    if out.ndim != 1 or move.shape != (len(out), len(out)):
+        raise ValueError(f"need probabilities between K states and out of each, got {move.shape} and {out.shape}")
     np.fill_diagonal(move, 0.0)
     size = len(out)
     lower, upper = np.eye(size), np.zeros((size, size))

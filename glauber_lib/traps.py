@@ -15,7 +15,7 @@ from glauber_lib.checksums import refuse_other_vocabulary
 from glauber_lib.margins import describe_trap
 from glauber_lib.readings import TextEmbedder, cosine_distance, embed_states
 from glauber_lib.stats import Estimate, bootstrap_estimate, true_runs
-from glauber_lib.traces import Trace
+from glauber_lib.traces import Trace, refuse_stopped
 
 Span = tuple[int, int]  # first and last step
 Visits = tuple[np.ndarray, np.ndarray, np.ndarray]  # states, entered, durations: see `Trace.visits`
@@ -294,11 +294,13 @@ def survey_traps(
     ------
     ValueError
         For a `stride` below one or above the window, a `shortest` that is no number of steps, more looks than memory
-        holds, or if the model's tokens are other words than those of the trace (`checksums.refuse_other_vocabulary`).
+        holds, chains that were stopped by ``until``, or if the model's tokens are other words than those of the trace
+        (`checksums.refuse_other_vocabulary`).
     """
     stride = check_count(stride, "stride", least=1, most=check_count(window, "window", least=1))
     shortest = check_count(shortest, "shortest")
     refuse_other_vocabulary(model, trace)
+    refuse_stopped(trace)
     _check_looks(trace, stride)
     looks = np.arange(0, trace.n_steps + 1, stride)
     states = trace.states(looks)  # (K, B, n)

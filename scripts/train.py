@@ -77,7 +77,9 @@ class Windows:
         self.cumulative = np.cumsum(mass / mass.sum())
 
     def draw(self, rng, count, length):
-        """Token ids (count, length + 2), framed by [CLS] and [SEP]."""
+        """Token ids (count, length + 2), framed by [CLS] and [SEP]; ValueError for a text shorter than a window."""
+        if len(self.tokens) < length:
+            raise ValueError(f"a window has {length} tokens, the text {len(self.tokens)}: give more text")
         first = self.starts[
             np.searchsorted(self.cumulative, rng.random(count), side="right").clip(max=len(self.starts) - 1)
         ]

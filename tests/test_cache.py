@@ -701,3 +701,22 @@ def test_chains_interrupted_in_a_cached_call_go_on_where_they_were(keep, folder)
     assert np.array_equal(trace.step, whole.step) and np.array_equal(trace.new, whole.new)
     assert trace.model_calls > whole.model_calls / 2 and trace.complete  # the calls of both
     assert entry_of(folder).suffix == ".zip"
+
+
+def test_files_of_linked_folders_count(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "a.txt").write_text("one")
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "part").symlink_to(tmp_path / "real")
+    (model / "round").symlink_to(model)
+    before = keys.files_digest(model)
+    (tmp_path / "real" / "a.txt").write_text("two")
+    assert keys.files_digest(model) != before
+
+
+@pytest.mark.parametrize(("name", "value"), [("GLAUBER_CACHE", "no"), ("GLAUBER_CACHE_BYTES", "-5")])
+def test_a_switch_of_the_cache_that_says_nothing_is_refused(monkeypatch, tmp_path, name, value):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=name):
+        cached(tmp_path, len, ([1],), {})

@@ -629,3 +629,17 @@ def test_other_errors_of_a_model_are_not_swallowed():
 def test_a_trace_cannot_be_changed(trace):
     with pytest.raises(dataclasses.FrozenInstanceError):
         trace.n_steps = 3
+
+
+def test_a_save_that_fails_leaves_the_file_that_was_there(monkeypatch, tmp_path):
+    trace = run_chains(random_table(2, 3), [[0, 1]], n_steps=5)
+    trace.save(tmp_path / "trace.npz")
+    before = (tmp_path / "trace.npz").read_bytes()
+
+    def full(*_, **__):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", full)
+    with pytest.raises(OSError, match="no space"):
+        run_chains(random_table(2, 3), [[0, 1]], n_steps=50).save(tmp_path / "trace.npz")
+    assert (tmp_path / "trace.npz").read_bytes() == before and len(list(tmp_path.iterdir())) == 1

@@ -206,3 +206,9 @@ def test_a_bound_beyond_float64_is_infinite_without_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert summarize_scan(scan).allowed[0] == np.inf
+
+
+def test_counts_are_read_once_for_all_tokens(tiny):
+    model, states = tiny["bert"], [[3, 4, 5, 6]]
+    lists = scan_drift(model, states, [7, 8], [1, 2], [1.0])
+    assert lists.equals(scan_drift(model, states, iter([7, 8]), iter([1, 2]), [1.0])) and set(lists.token) == {7, 8}

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.special
+import torch
 from conftest import random_ising, random_joint, random_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -459,3 +460,36 @@ def test_a_large_chain_has_the_law_of_its_joint():
 def test_a_distance_that_is_epsilon_but_for_rounding_counts_as_near(n_tokens, epsilon, steps):
     matrix = exact.transition_matrix(TabularModel(np.zeros((2, n_tokens, n_tokens))), 2)  # TV (1 - 1/V)^2 after a step
     assert exact.mixing_time(matrix, epsilon) == steps
+
+
+class InPlace:
+    """A model that writes its mask into the states it is given, and answers in one buffer."""
+
+    memory = 0
+
+    def __init__(self, model, n_sites):
+        self.model, self.n_tokens, self.n_sites, self.device = model, model.n_tokens, n_sites, model.device
+        self.buffer = torch.zeros(10_000, model.n_tokens)
+
+    def scores(self, states, sites, hidden=None):
+        found = self.model.scores(states, sites, hidden)
+        torch.as_tensor(states)[torch.arange(len(states)), torch.as_tensor(sites)] = 0
+        self.buffer[: len(found)] = found
+        return self.buffer[: len(found)]
+
+
+def test_a_model_that_masks_in_place_and_reuses_its_buffer_is_solved_as_it_is():
+    model = random_table(3, 3, seed=5)
+    other = InPlace(model, 3)
+    assert np.allclose(exact.conditional_laws(other, 3), exact.conditional_laws(model, 3), atol=1e-6)
+    tables = [exact.tabulate(one, 3).to_arrays()["table"] for one in (other, model)]
+    assert np.allclose(*tables, atol=1e-6)  # the buffer is of float32
+
+
+def test_a_kernel_has_one_temperature_and_a_solved_system_a_size():
+    model = IsingModel(np.ones((2, 2)) - np.eye(2))
+    for ask_for in (exact.transition_matrix, exact.conditional_laws, exact.influence):
+        with pytest.raises((ValueError, TypeError)):
+            ask_for(model, 2, [0.5, 1.0, 1.5, 2.0])
+    with pytest.raises(ValueError, match="at most 4096 states"):
+        exact.solve_system(IsingModel(np.zeros((13, 13))), 13, [1.0])

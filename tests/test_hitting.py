@@ -5,7 +5,7 @@ import pytest
 
 from glauber_lib.chains import run_chains
 from glauber_lib.hitting import drift_passages, first_passages
-from glauber_lib.models import IsingModel
+from glauber_lib.models import IsingModel, TabularModel
 from glauber_lib.readings import cosine_distance, embed_states
 
 
@@ -83,3 +83,11 @@ def test_levels_that_are_none_are_refused_and_a_large_one_does_not_lower_the_oth
         first_passages(trace, share_changed, [0.5, np.inf])
     near = lambda states, starts: np.full(len(states), 0.2 - 1e-9)  # noqa: E731
     assert not first_passages(trace, near, [0.2, 1e9]).reached.any()
+
+
+def test_a_stopped_chain_is_censored_where_it_was_stopped():
+    trace = run_chains(
+        TabularModel(np.zeros((3, 2, 2, 2))), np.zeros((1, 3), int), n_steps=500, until=lambda states: states.sum(1) > 1
+    )
+    found = first_passages(trace, lambda states, starts: (states != starts).mean(1), [1.0])
+    assert not found.reached[0] and found.time[0] == trace.stopped[0] < 500

@@ -370,3 +370,18 @@ def test_rectangles_of_sites_that_are_not_there_have_no_control_and_no_text(tiny
     for read in (measure_joint, marked_texts):
         with pytest.raises(ValueError, match="sites j must be integers"):
             read(model, wrong)
+
+
+def test_readings_of_rounding_alone_are_not_related_to_each_other():
+    rng = np.random.default_rng(0)
+    parts = rng.normal(size=(3, 4))
+    joint = TabularModel.from_joint(parts[0][:, None, None] + parts[1][:, None] + parts[2])
+    rectangles = sample_rectangles(joint, rng.integers(4, size=(20, 3)), 200)
+    measured = measure_rectangles(joint, rectangles)
+    assert measured.delta.max() < 1e-14 and (measured.relative == 0).all()
+
+
+def test_signs_are_compared_without_a_product():
+    assert opposite_signs([1e-200], [-1e-200]).all() and opposite_signs([4_000_000_000], [-3_000_000_000]).all()
+    with pytest.raises(ValueError, match="two readings of each rectangle"):
+        opposite_signs([[1.0], [2.0]], [1.0, 2.0])

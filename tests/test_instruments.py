@@ -431,3 +431,33 @@ def test_scores_that_are_not_those_of_texts_and_labels_are_refused(scores, tiny)
     mine = SimpleNamespace(labels=["a", "b"], score=lambda texts: scores)
     with pytest.raises(ValueError, match="scores of SimpleNamespace must be"):
         topic_scores(tiny["bert"], mine, tiny["bert"].states(TEXTS[:2], n=5))
+
+
+def test_a_scorer_keeps_its_own_topics():
+    topics = {"x": ["aaa"], "y": ["bb b"]}
+    scorer, key = TopicScorer(Letters(), topics=topics), None
+    key = json.dumps(scorer.topics)
+    topics["x"].append("bbbbbbb")
+    assert json.dumps(scorer.topics) == key and TopicScorer(Letters(), topics=topics).topics != scorer.topics
+
+
+class Letters:
+    """An embedder by the shares of two letters."""
+
+    cache_key = "letters"
+
+    def embed(self, texts):
+        vectors = np.array([[text.count("a") + 0.1, text.count("b") + 0.1] for text in texts])
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.mark.slow
+def test_settings_of_an_embedder_are_in_its_key_and_a_generator_is_read_once(embedder):
+    key = embedder.cache_key
+    assert embedder.embed(text for text in ["one", "two", "one"]).shape == (3, 384)
+    try:
+        embedder.model.truncate_dim = 16
+        assert embedder.cache_key != key
+    finally:
+        embedder.model.truncate_dim = None
+    assert embedder.cache_key == key

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import scipy.special
+import torch
 from conftest import random_ising, random_joint, random_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -169,3 +170,10 @@ def test_the_price_is_finite_where_probabilities_underflow():
     found = laboratory.incompatibility_price(TabularModel(table), 2, 0.01)  # e^-800 is zero in float64
     assert found["price"] == pytest.approx(laboratory.incompatibility_price(TabularModel(table / 2), 2, 0.005)["price"])
     assert 100 < found["price"] < np.inf and 0 <= found["entropy"] < 1e-9
+
+
+def test_the_entropy_of_nearly_certain_sites_is_precise():
+    scores = torch.tensor([[0.0, -40.0, -41.0]], dtype=torch.float64)
+    found = laboratory._log_softmax(scores)
+    assert found[0, 0].item() == pytest.approx(-(np.exp(-40) + np.exp(-41)), rel=1e-12)
+    assert (laboratory._log_softmax(scores / 50) - (scores / 50).log_softmax(1)).abs().max() < 1e-15

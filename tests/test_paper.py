@@ -410,8 +410,8 @@ DAMAGES = {
     "": r"cannot be read \(JSONDecodeError",
     '{"claims": [{"id"': r"cannot be read \(JSONDecodeError",
     "[]": r"cannot be read \(TypeError",
-    '{"profile": "smoke", "seed": 0, "models": {}, "claims": []}': "is of another version",
-    '{"profile": "smoke", "seed": 0, "models": {}, "not_asked": {}, "claims": [{"id": "bounds/alpha"}]}': "'printed'",
+    '{"profile": "smoke", "seeds": {}, "models": {}, "claims": []}': "is of another version",
+    '{"profile": "smoke", "seeds": {}, "models": {}, "not_asked": {}, "claims": [{"id": "bounds/alpha"}]}': "'printed'",
 }
 
 
@@ -464,7 +464,7 @@ def test_results_say_what_was_measured_and_provenance_where_it_comes_from(root, 
     assert run.model(tiny_folders["bert"]) is model
     run.finish()
     found = results(root)
-    assert (found["profile"], found["seed"]) == ("smoke", 0)
+    assert (found["profile"], found["seeds"]) == ("smoke", {"bounds": 0})
     assert list(found["models"]["bounds"].values()) == [model.checksum]
     facts = json.loads((run.figures / "provenance.json").read_text())["02_bounds"]
     assert (facts["commit"], facts["dirty"]) == ("abc1234", False) and facts["seconds"] >= 0
@@ -1102,3 +1102,27 @@ def test_passages_a_model_cannot_read_are_left_out(root, tiny, tmp_path):
     (tmp_path / "mine.txt").write_text("\N{SNOWMAN}\n")
     with pytest.raises(ValueError, match="outside a model's vocabulary"):
         run.passages(model)
+
+
+def test_a_name_stands_for_one_model(root, tiny_folders):
+    run = Run("02_bounds", "smoke")
+    model = run.model(tiny_folders["bert"], vocabulary=range(10, 20))
+    assert run.model(tiny_folders["bert"], vocabulary=range(10, 20)) is model
+    with pytest.raises(ValueError, match="loaded with other options already"):
+        run.model(tiny_folders["bert"])
+
+
+def test_each_section_keeps_its_own_seed(root):
+    first, second = Run("02_bounds", "smoke"), Run("03_crossover", "smoke")
+    second.seed = 7
+    first.finish()
+    second.finish()
+    assert results(root)["seeds"] == {"bounds": 0, "crossover": 7}
+    page = (root / "build" / "smoke" / "figures" / "claims.md").read_text(encoding="utf-8")
+    assert "## bounds: seed 0" in page and "## crossover: seed 7" in page
+
+
+@pytest.mark.parametrize("index", [["a", "b"], pd.Index([0, 1], name="n")])
+def test_a_table_does_not_lose_an_index_that_says_something(root, index):
+    with pytest.raises(ValueError, match="would lose its index"):
+        Run("02_bounds", "smoke").save_table(pd.DataFrame({"x": [1, 2]}, index=index), "table")

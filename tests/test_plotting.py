@@ -166,3 +166,12 @@ def test_panels_fill_a_page_and_every_column_has_its_labels(count, rows, columns
     for axis in axes[-columns:]:
         assert axis.xaxis.get_tick_params()["labelbottom"]
     plt.close(figure)
+
+
+def test_an_interval_beside_its_value_is_drawn_where_it_lies():
+    figure, axis = plt.subplots()
+    interval_bars(axis, [1, 2], pd.DataFrame({"mean": [0.5, 0.5], "low": [0.6, 0.4], "high": [0.7, 0.8]}))
+    ends = [tuple(path.vertices[:, 1]) for bars in axis.collections for path in bars.get_paths() if len(path.vertices)]
+    ends = [pair for pair in ends if not np.isnan(pair).any()]
+    assert sorted(np.round(ends, 9).tolist()) == [[0.4, 0.8], [0.6, 0.7]]
+    plt.close(figure)

@@ -39,7 +39,9 @@ def test_a_run_of_more_windows_than_can_be_listed_is_refused():
     with pytest.raises(ValueError, match="take a stride of 14902 or more"):
         find_traps(trace)
     with pytest.raises(ValueError, match="take a stride of 14902 or more"):
-        time_traps(Watched(wells(), at=1), grow_sets(wells(), [[0] * 6], 1.0, cap=2), 1.0, repeats=1, n_steps=10**12)
+        time_traps(
+            Watched(wells(), at=1), grow_sets(wells(), [[0] * 6], 1.0, cap=2), 1.0, repeats=1, n_steps=10**12, seed=1
+        )
 
 
 def test_the_state_held_longest_is_the_well():
@@ -171,7 +173,7 @@ def test_a_run_shorter_than_a_window_is_refused():
     with pytest.raises(ValueError, match="a run of 200 steps has no window of 300"):
         find_traps(run_chains(wells(), np.zeros((1, 6), int), n_steps=200))
     with pytest.raises(ValueError, match="n_steps must be a whole number >= 300"):
-        time_traps(wells(), grow_sets(wells(), [[0] * 6], 1.0, cap=1), 1.0, repeats=2, n_steps=299)
+        time_traps(wells(), grow_sets(wells(), [[0] * 6], 1.0, cap=1), 1.0, repeats=2, n_steps=299, seed=1)
 
 
 @pytest.mark.parametrize(
@@ -213,3 +215,12 @@ def test_a_grown_set_of_any_integer_type_holds_its_states():
 def test_durations_and_predictions_are_of_the_same_chains():
     with pytest.raises(ValueError, match="one row for each chain"):
         duration_factor([5.0], [True] * 3, [1.0, 2.0, 3.0])
+
+
+def test_chains_that_were_stopped_are_no_stays():
+    options = {"n_steps": 2_000, "temperature": 5.0, "until": lambda states: states.sum(1) > 0, "seed": 2}
+    trace = run_chains(wells(), np.zeros((2, 6), int), **options)
+    assert (trace.stopped >= 0).all()
+    for read in (find_traps, held_longest):
+        with pytest.raises(ValueError, match="was stopped after"):
+            read(trace)

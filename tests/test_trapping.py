@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glauber_lib import exact
-from glauber_lib.margins import escape_probability
+from glauber_lib.margins import escape_probability, log_exit_times
 from glauber_lib.models import TabularModel, all_states
 from glauber_lib.trapping import factor_leaving, grow_sets, times_to_leave
 
@@ -143,3 +143,10 @@ def test_a_set_is_grown_at_the_smallest_temperatures():
     state = [[0] * 4]
     cold, colder = (grow_sets(model, state, t, cap=8)[0] for t in (1e-3, 1e-308))
     assert cold.times.tolist() == colder.times.tolist() and np.isfinite(colder.times[0])
+
+
+def test_rates_of_other_states_than_the_exits_are_refused():
+    with pytest.raises(ValueError, match="between K states"):
+        times_to_leave(np.full((3, 3), 0.1), np.array([0.1, 0.2]))
+    with pytest.raises(ValueError, match="between K states"):
+        log_exit_times(np.zeros((3, 3)), np.zeros(2))

@@ -43,9 +43,11 @@ def cached(folder: Path, compute: Callable, arguments: Sequence, options: Mappin
     KeyboardInterrupt
         If the result is incomplete: it has an attribute ``complete`` that is False.
     ValueError
-        If GLAUBER_CACHE_BYTES is no number.
+        If GLAUBER_CACHE is neither on nor off, or GLAUBER_CACHE_BYTES no number above zero.
     """
-    if os.environ.get("GLAUBER_CACHE", "on") == "off":
+    if (switch := os.environ.get("GLAUBER_CACHE", "on").lower()) not in ("on", "off"):
+        raise ValueError(f"GLAUBER_CACHE must be on or off, got {switch!r}")
+    if switch == "off":
         return _whole(compute(*arguments, **options))
     limit = size_limit()
     try:
@@ -129,13 +131,16 @@ def size_limit() -> int:
     Raises
     ------
     ValueError
-        If GLAUBER_CACHE_BYTES is no finite number.
+        If GLAUBER_CACHE_BYTES is no finite number above zero.
     """
     text = os.environ.get("GLAUBER_CACHE_BYTES", str(LIMIT))
     try:
-        return int(float(text))
+        limit = int(float(text))
     except (ValueError, OverflowError):
-        raise ValueError(f"GLAUBER_CACHE_BYTES must be a number of bytes such as 4e9, got {text!r}") from None
+        limit = 0
+    if limit <= 0:
+        raise ValueError(f"GLAUBER_CACHE_BYTES must be a number of bytes such as 4e9, got {text!r}")
+    return limit
 
 
 def drop_least_recently_used(folder: Path, limit: int, *, keep: Path) -> None:

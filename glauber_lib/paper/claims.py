@@ -176,7 +176,7 @@ def read_results(path: Path) -> dict[str, Any]:
         lacking = sorted({key for claim in found["claims"] for key in RECORD - claim.keys()})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{str(path)!r} cannot be read ({error!r:.80}): {remedy}") from error
-    if lacking or not {"profile", "seed", "models", "not_asked"} <= found.keys():
+    if lacking or not {"profile", "seeds", "models", "not_asked"} <= found.keys():
         raise ValueError(f"{str(path)!r} is of another version, its claims lack {lacking}: {remedy}")
     return found
 
@@ -210,7 +210,7 @@ def by_section(*results: dict[str, Any]) -> dict[str, dict[str, Any]]:
         for section in {section_of(claim["id"]) for claim in one["claims"]} | one["not_asked"].keys():
             mine = [claim for claim in one["claims"] if section_of(claim["id"]) == section]
             idle = one["not_asked"].get(section, [])
-            facts = {"profile": one["profile"], "seed": one["seed"], "claims": mine, "not_asked": idle}
+            facts = {"profile": one["profile"], "seed": one["seeds"].get(section), "claims": mine, "not_asked": idle}
             found.setdefault(section, facts)
     return dict(sorted(found.items()))
 
@@ -306,11 +306,11 @@ def claims_page(*results: dict[str, Any]) -> str:
     origin = (
         "Each section shows the profile with the largest sizes of those that ran it"
         if several
-        else f"Profile `{results[0]['profile']}`, seed {results[0]['seed']}"
+        else f"Profile `{results[0]['profile']}`"
     )
     lines = ["# Claims", "", f"{origin}. {EXPLAINED}", ""]
     for section, found in sections.items():
-        named = f": profile `{found['profile']}`, seed {found['seed']}" if several else ""
+        named = (f": profile `{found['profile']}`, " if several else ": ") + f"seed {found['seed']}"
         lines += [f"## {section}{named}", "", *_records_by_verdict(found["claims"])]
         if idle := found["not_asked"]:
             lines += ["Not asked in this profile: " + ", ".join(f"`{id}`" for id in idle) + ".", ""]

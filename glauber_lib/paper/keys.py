@@ -7,6 +7,7 @@ import importlib.metadata
 import importlib.util
 import inspect
 import json
+import os
 import platform
 import sys
 import types
@@ -67,9 +68,22 @@ def files_digest(place: Path) -> str | None:
             return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
     if not place.is_dir():
         return None
-    names = sorted(path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file())
+    names = sorted(_files_below(place))
     unwanted = lambda name: any(fnmatch(name, pattern) for pattern in (".*", "*/.*", *UNWANTED))  # noqa: E731
     return digest(*(part for name in names if not unwanted(name) for part in (name, files_digest(place / name) or "")))
+
+
+def _files_below(place):
+    """Names of the files below a folder, those of linked folders too; of a folder that links to one above it once."""
+    seen = set()
+    for folder, below, names in os.walk(place, followlinks=True):
+        if (real := os.path.realpath(folder)) in seen:
+            below.clear()
+            continue
+        seen.add(real)
+        for name in names:
+            if (path := Path(folder, name)).is_file():
+                yield path.relative_to(place).as_posix()
 
 
 # Sources -----------------------------------------------------------------------------------------------------------

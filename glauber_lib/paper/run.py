@@ -1,6 +1,7 @@
 """What a notebook needs of the paper: settings, models, passages, cached results, claims, figures and tables."""
 
 import json
+import pickle
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -73,6 +74,7 @@ class Run:
             claims.committed_results()
         self._entries = claims.read_claims()
         self._models: dict[str, Any] = {}
+        self._options: dict[str, bytes] = {}
         self._readers: dict[str, Any] = {}
         self._revisions: dict[str, str | None] = {}
         self._began = time.monotonic()
@@ -114,7 +116,12 @@ class Run:
         return self._revisions[name]
 
     def model(self, name: str, **options: Any) -> Any:
-        """A language model by name (`language.load_model`), at the profile's revision, loaded once."""
+        """A language model by name (`language.load_model`), at the profile's revision, loaded once.
+
+        ValueError if it was loaded with other `options`: one name stands for one model in all records.
+        """
+        if self._options.setdefault(name, pickle.dumps(options)) != pickle.dumps(options):
+            raise ValueError(f"model {name!r} is loaded with other options already: load it by language.load_model")
         if name not in self._models:
             self._models[name] = language.load_model(name, revision=self.revision(name), **options)
         return self._models[name]
@@ -217,7 +224,12 @@ class Run:
             self.outputs.append(name + suffix)
 
     def save_table(self, table: pd.DataFrame, name: str, *, digits: int = 3) -> pd.DataFrame:
-        """Write ``name.csv`` (first line: a comment with the label) and ``name.md``; return the table."""
+        """Write ``name.csv`` (first line: a comment with the label) and ``name.md``; return the table.
+
+        Rows are written without their index; ValueError for one that says something: it has a name or is no numbers.
+        """
+        if any(name is not None for name in table.index.names) or not pd.api.types.is_integer_dtype(table.index):
+            raise ValueError(f"table {name!r} would lose its index {table.index.names}: reset_index() first")
         with (self.figures / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
             file.write(f"# {self.label}\n")
             table.to_csv(file, index=False, float_format="%.6g")
@@ -244,7 +256,8 @@ class Run:
         checksums = {str(name): model.checksum for name, model in sorted(self._models.items())}
         idle = claims.not_asked(self._entries, self.section, self.claims)
         results = {
-            "profile": self.profile, "seed": self.seed,
+            "profile": self.profile,
+            "seeds": dict(sorted({**old.get("seeds", {}), self.section: self.seed}.items())),
             "models": dict(sorted({**old.get("models", {}), self.section: checksums}.items())),
             "claims": sorted(others + self.claims, key=lambda c: c["id"]),
             "not_asked": dict(sorted({**old.get("not_asked", {}), self.section: idle}.items())),
