@@ -33,7 +33,16 @@ from glauber_lib.models import ConditionalModel
 from glauber_lib.traces import Trace, moves_before
 
 LONGEST = 2**62  # most steps of a run: twice as many are beyond 64 bits
-_SETTINGS = ("initial", "temperature", "seed", "chains", "frozen", "holding", "model")  # what makes a trace's path
+_SETTINGS = (
+    "initial",
+    "temperature",
+    "seed",
+    "chains",
+    "frozen",
+    "holding",
+    "model",
+    "condition",
+)  # what makes a trace's path
 
 REMEMBERED = 2**17  # states whose probabilities to leave are remembered, with 20 sites in 60 MB
 
@@ -250,7 +259,8 @@ def run_chains(
     frozen : array_like, bool[n] or bool[B, n], optional
         Sites never resampled, such as a prefix; each chain needs a free one.
     until : callable, optional
-        A condition bool[K] on states int[K, n]: a chain stops for good as soon as it holds.
+        A condition bool[K] on states int[K, n]: a chain stops for good as soon as it holds. Where it has a `cache_key`,
+        which must hold all that it depends on, a trace or a checkpoint of another such condition is refused.
     holding : {"path", "geometric"}
         ``"path"``: every step is drawn, and the path is that of the plain loop. ``"geometric"``: the time to the next
         move is drawn at once from its exact law, for holding times of millions of steps and more; the law of the
@@ -295,6 +305,7 @@ def run_chains(
         refuse_other_model(resume, past, "the trace to go on from")
         own = {name: getattr(past, name) for name in ("model", "model_checksum", "vocabulary_checksum")}
         past = replace(resume, **own)
+    past = replace(past, condition=_digest_of(until, past))
     target = past.n_steps + n_steps
     file = Checkpoint(checkpoint)
     begun, past = past, file.resume(past, target, _SETTINGS)
@@ -311,6 +322,17 @@ def run_chains(
     more = past.n_steps < min(target, running.limit)
     done = running.advance(go_on, progress) if more else past.n_steps
     return file.write(running.so_far(done))
+
+
+def _digest_of(until, past):
+    """Digest of a condition with a `cache_key`, otherwise empty; ValueError where `past` was run with another one."""
+    condition = model_checksum(until)
+    if past.condition and condition and past.condition != condition:
+        raise ValueError(
+            f"the trace to go on from was stopped by another condition `until` ({past.condition}, not {condition}): "
+            "give that one, or begin anew"
+        )
+    return condition
 
 
 def _unrun(model, states, temperature, seed, chains, frozen, holding):

@@ -629,3 +629,21 @@ def test_other_errors_of_a_model_are_not_swallowed():
 def test_a_trace_cannot_be_changed(trace):
     with pytest.raises(dataclasses.FrozenInstanceError):
         trace.n_steps = 3
+
+
+class SumAbove:
+    """A condition with a key: the tokens of a state add up to more than `most`."""
+
+    def __init__(self, most):
+        self.most, self.cache_key = most, ["sum above", most]
+
+    def __call__(self, states):
+        return states.sum(1) > self.most
+
+
+def test_a_trace_of_another_condition_with_a_key_is_refused():
+    model = random_table(3, 3)
+    half = run_chains(model, [[0, 0, 0]], n_steps=5, until=SumAbove(4))
+    assert half.condition and run_chains(model, None, n_steps=5, resume=half, until=SumAbove(4)).n_steps == 10
+    with pytest.raises(ValueError, match="stopped by another condition"):
+        run_chains(model, None, n_steps=5, resume=half, until=SumAbove(1))
