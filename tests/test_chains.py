@@ -647,3 +647,23 @@ def test_a_trace_of_another_condition_with_a_key_is_refused():
     assert half.condition and run_chains(model, None, n_steps=5, resume=half, until=SumAbove(4)).n_steps == 10
     with pytest.raises(ValueError, match="stopped by another condition"):
         run_chains(model, None, n_steps=5, resume=half, until=SumAbove(1))
+
+
+MADE = {"temperature": [0.5, 2.0], "seed": 3, "chains": [4, 2], "frozen": [True, False, False], "holding": "geometric"}
+OTHERS = {
+    "temperature": 1.0, "seed": 0, "chains": [0, 1], "frozen": [False, False, False], "holding": "path",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_setting_beside_resume_that_is_not_the_traces_is_refused_and_an_equal_one_accepted(name):
+    model, states = random_table(3, 3), [[0, 0, 0], [1, 2, 0]]
+    half, whole = (run_chains(model, states, n_steps=k, **MADE) for k in (40, 90))
+    watched = Watched(model)
+    with pytest.raises(ValueError, match=f"the trace to go on from was made with another {name}: leave out"):
+        run_chains(watched, None, n_steps=50, resume=half, **{name: OTHERS[name]})
+    assert not watched.calls
+    for given in ({}, {name: MADE[name]}, MADE):
+        assert moves_of(run_chains(model, None, n_steps=50, resume=half, **given)) == moves_of(whole)
+    with pytest.raises(ValueError, match="seed must be a whole number"):
+        run_chains(model, states, n_steps=5, seed=None)  # type: ignore
