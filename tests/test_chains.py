@@ -663,7 +663,7 @@ def test_a_setting_beside_resume_that_is_not_the_traces_is_refused_and_an_equal_
     with pytest.raises(ValueError, match=f"the trace to go on from was made with another {name}: leave out"):
         run_chains(watched, None, n_steps=50, resume=half, **{name: OTHERS[name]})
     assert not watched.calls
-    for given in ({}, {name: MADE[name]}, MADE):
-        assert moves_of(run_chains(model, None, n_steps=50, resume=half, **given)) == moves_of(whole)
+    for also in ({}, {name: MADE[name]}, MADE):
+        assert moves_of(run_chains(model, None, n_steps=50, resume=half, **also)) == moves_of(whole)
     with pytest.raises(ValueError, match="seed must be a whole number"):
         run_chains(model, states, n_steps=5, seed=None)  # type: ignore
