@@ -291,7 +291,8 @@ def run_chains(
         `states` is then ignored. Give `until` again.
     checkpoint : str or Path, optional
         A file for what is done, written every five minutes and at the end, also by Ctrl-C: the same call goes on from
-        there. Give `until` and `max_moves` again.
+        there. Give `until` and `max_moves` again. A model without `cache_key` and name is not told from another: a
+        warning says so.
     progress : str, optional
         Title of a progress bar; none by default.
 

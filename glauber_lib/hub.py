@@ -129,14 +129,8 @@ def fetch_folder(
     Raises
     ------
     ValueError
-        If it cannot be had (`locate` says why, in the same line), if a revision is asked of a folder that is named (a
-        mirror stands for what it was made from), or if a part of it has weights as a pickle alone.
+        If it cannot be had (`locate` says why, in the same line), or a part of it has weights as a pickle alone.
     """
-    if revision is not None and Path(name).is_dir():
-        raise ValueError(
-            f"{str(name)!r} is a local directory and has no revision: leave out revision={revision!r}, or name the "
-            "model on the hub"
-        )
     place = locate(name, revision)
     if not place.found:
         raise ValueError(f"{refusal}; {place.detail}")

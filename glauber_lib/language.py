@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 from glauber_lib.answers import check_rows
 from glauber_lib.checks import ABSENT, check_count, check_question, check_state, check_states
-from glauber_lib.checksums import WeightsDigest, check_weights, describe_computation, describe_tokenizer
+from glauber_lib.checksums import WeightsDigest, check_weights, class_key, describe_computation, describe_tokenizer
 from glauber_lib.draws import check_precision
 from glauber_lib.embedded import EMBEDDED, load_embedded, package_tokenizer
 from glauber_lib.loading import load_checkpoint
@@ -135,7 +135,7 @@ class LanguageModel:
         """What cached results depend on: kind, weights, vocabulary, special tokens that are used, and what computes."""
         settings, tokenizer = self.network.config.to_json_string(), describe_tokenizer(self.tokenizer)
         words = [tokenizer, self.vocabulary, self._special]
-        return [type(self).__name__, self.checksum, settings, *words, self.computation]
+        return [class_key(self), self.checksum, settings, *words, self.computation]
 
     def double(self) -> Self:
         """A copy of the model in float64, to measure rounding with."""

@@ -48,7 +48,7 @@ def load_checkpoint(auto: Any, name: str | Path, refusal: str, revision: str | N
     refusal : str
         What the error says first.
     revision : str, optional
-        Pinned revision of a hub model.
+        Pinned revision of a hub model; refused for a folder (a mirror stands for what it was made from).
 
     Raises
     ------
@@ -57,6 +57,11 @@ def load_checkpoint(auto: Any, name: str | Path, refusal: str, revision: str | N
         numbers, has weights in its encoder that the network does not use (`HARMLESS` ones aside), or has a tokenizer
         that is not its own.
     """
+    if revision is not None and Path(name).is_dir():
+        raise ValueError(
+            f"{str(name)!r} is a local directory and has no revision: leave out revision={revision!r}, or name the "
+            "model on the hub"
+        )
     folder = fetch_folder(name, refusal, revision, files=CHECKPOINT, loader=auto.__name__)
     if code := own_code(folder):
         raise ValueError(f"{refusal} that loads: it contains custom code which must be executed, and is not: {code}")
