@@ -8,8 +8,9 @@ times far beyond what can be run step by step.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +34,16 @@ from glauber_lib.models import ConditionalModel
 from glauber_lib.traces import Trace, moves_before
 
 LONGEST = 2**62  # most steps of a run: twice as many are beyond 64 bits
-_SETTINGS = ("initial", "temperature", "seed", "chains", "frozen", "holding", "model")  # what makes a trace's path
+_SETTINGS = (
+    "initial",
+    "temperature",
+    "seed",
+    "chains",
+    "frozen",
+    "holding",
+    "model",
+    "condition",
+)  # what makes a trace's path
 
 REMEMBERED = 2**17  # states whose probabilities to leave are remembered, with 20 sites in 60 MB
 
@@ -214,17 +224,32 @@ def _other_share(law, token):
 # A run ---------------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Default:
+    """What a setting is where it is not given; told apart from one that is given, with which a trace must agree."""
+
+    value: Any
+
+    def __repr__(self):
+        return repr(self.value)
+
+
+_TEMPERATURE: Any = _Default(1.0)
+_SEED: Any = _Default(0)
+_HOLDING: Any = _Default("path")
+
+
 def run_chains(
     model: ConditionalModel,
     states: ArrayLike | list | None,
     *,
     n_steps: int,
-    temperature: ArrayLike = 1.0,
-    seed: int = 0,
+    temperature: ArrayLike = _TEMPERATURE,
+    seed: int = _SEED,
     chains: ArrayLike | None = None,
     frozen: ArrayLike | None = None,
     until: Callable[[np.ndarray], ArrayLike] | None = None,
-    holding: str = "path",
+    holding: str = _HOLDING,
     memory: int | None = None,
     max_moves: int | None = None,
     resume: Trace | None = None,
@@ -242,7 +267,7 @@ def run_chains(
     n_steps : int
         Steps of each chain, at most 2**62, those of `resume` included.
     temperature : float or array_like, float[B]
-        One value or one per chain.
+        One value or one per chain; 1 by default.
     seed : int
         With the chain's number it determines the path.
     chains : array_like, int[B], optional
@@ -250,7 +275,8 @@ def run_chains(
     frozen : array_like, bool[n] or bool[B, n], optional
         Sites never resampled, such as a prefix; each chain needs a free one.
     until : callable, optional
-        A condition bool[K] on states int[K, n]: a chain stops for good as soon as it holds.
+        A condition bool[K] on states int[K, n]: a chain stops for good as soon as it holds. Where it has a `cache_key`,
+        which must hold all that it depends on, a trace or a checkpoint of another such condition is refused.
     holding : {"path", "geometric"}
         ``"path"``: every step is drawn, and the path is that of the plain loop. ``"geometric"``: the time to the next
         move is drawn at once from its exact law, for holding times of millions of steps and more; the law of the
@@ -261,11 +287,12 @@ def run_chains(
         The run ends, with fewer than `n_steps`, when a chain has made so many moves: a budget of work beside that of
         steps. The end is a stopping time of the chains, so that what it censors is censored as by any other budget.
     resume : Trace, optional
-        A trace to go on from: `n_steps` more steps of the same model with its settings; `states` is then ignored. Give
-        `until` again.
+        A trace to go on from: `n_steps` more steps of the same model with its settings, which need not be given again;
+        `states` is then ignored. Give `until` again.
     checkpoint : str or Path, optional
         A file for what is done, written every five minutes and at the end, also by Ctrl-C: the same call goes on from
-        there. Give `until` and `max_moves` again.
+        there. Give `until` and `max_moves` again. A model without `cache_key` and name is not told from another: a
+        warning says so.
     progress : str, optional
         Title of a progress bar; none by default.
 
@@ -280,21 +307,15 @@ def run_chains(
         For a temperature that is not positive and finite, states that are no int[B, n] of tokens of the model, a
         `frozen` that is not boolean, a chain without a free site, chain numbers that are not one per state or not
         distinct, a seed, `n_steps` or `memory` that is no whole number >= 0, a `max_moves` below one, an `until` that
-        does not return one truth value for each state, an unknown way of `holding`, a checkpoint of another run, or
-        another model than made the checkpoint or the trace `resume`.
+        does not return one truth value for each state, an unknown way of `holding`, a checkpoint of another run,
+        another model than made the checkpoint or the trace `resume`, or a setting beside `resume` that is not the
+        trace's.
     """
     n_steps = check_count(n_steps, "n_steps", most=LONGEST - (0 if resume is None else resume.n_steps))
     max_moves = None if max_moves is None else check_count(max_moves, "max_moves", least=1)
-    if resume is None:
-        past = _unrun(model, states, temperature, seed, chains, frozen, holding)
-    else:
-        past = _unrun(
-            model, [row[row != ABSENT] for row in resume.final], resume.temperature, resume.seed, resume.chains,
-            resume.frozen, resume.holding,
-        )  # fmt: skip
-        refuse_other_model(resume, past, "the trace to go on from")
-        own = {name: getattr(past, name) for name in ("model", "model_checksum", "vocabulary_checksum")}
-        past = replace(resume, **own)
+    settings = {"temperature": temperature, "seed": seed, "chains": chains, "frozen": frozen, "holding": holding}
+    past = _unrun(model, states, settings) if resume is None else _gone_on(model, resume, settings)
+    past = replace(past, condition=_digest_of(until, past))
     target = past.n_steps + n_steps
     file = Checkpoint(checkpoint)
     begun, past = past, file.resume(past, target, _SETTINGS)
@@ -313,8 +334,34 @@ def run_chains(
     return file.write(running.so_far(done))
 
 
-def _unrun(model, states, temperature, seed, chains, frozen, holding):
+def _digest_of(until, past):
+    """Digest of a condition with a `cache_key`, otherwise empty; ValueError where `past` was run with another one."""
+    condition = model_checksum(until)
+    if past.condition and condition and past.condition != condition:
+        raise ValueError(
+            f"the trace to go on from was stopped by another condition `until` ({past.condition}, not {condition}): "
+            "give that one, or begin anew"
+        )
+    return condition
+
+
+def _gone_on(model, trace, settings):
+    """The trace from which a run goes on; ValueError where the model or a given setting is not the one that made it."""
+    given = {k: v for k, v in settings.items() if v is not None and not isinstance(v, _Default)}
+    whole = {k: getattr(trace, k) for k in settings} | given
+    begun = _unrun(model, [row[row != ABSENT] for row in trace.final], whole)
+    refuse_other_model(trace, begun, "the trace to go on from")
+    if differing := [k for k in given if not np.array_equal(getattr(begun, k), getattr(trace, k))]:
+        raise ValueError(
+            f"the trace to go on from was made with another {', '.join(differing)}: leave out what `resume` holds, or "
+            "begin anew from its final states"
+        )
+    return replace(trace, **{k: getattr(begun, k) for k in ("model", "model_checksum", "vocabulary_checksum")})
+
+
+def _unrun(model, states, settings):
     """The trace of no steps from which these settings (see `run_chains`) begin; ValueError where one is not valid."""
+    temperature, seed, chains, frozen, holding = (v.value if isinstance(v, _Default) else v for v in settings.values())
     initial, seed = check_states(states, model.n_tokens), check_seed(seed)
     size = len(initial)
     temperature = check_temperature(temperature, (size,))

@@ -2,7 +2,9 @@
 
 import dataclasses
 import hashlib
+import inspect
 import json
+import warnings
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -68,8 +70,8 @@ def matmul_precision() -> dict[str, str]:
 class WeightsDigest:
     """`weights_checksum` of a network, computed again when its weights were written to.
 
-    Whether they were is seen at a tenth of the price: by where each tensor is, by torch's count of writings, and, as
-    writings through ``tensor.data`` are not counted, by sums of its bits.
+    Whether they were is seen at a fraction of the price: by where each tensor is, by torch's count of writings, and,
+    as writings through ``tensor.data`` are not counted, by sums of its bits.
 
     Parameters
     ----------
@@ -90,10 +92,15 @@ class WeightsDigest:
 
 
 def _bit_sums(tensor):
-    """Sums of a tensor's bits, as whole numbers, over blocks of 4 kB."""
+    """Sums of a tensor's bits, as whole numbers, over blocks of 4 kB and over the same places of 128 blocks.
+
+    A change of one number changes both. An exchange of two within a block keeps the block's sum and changes those of
+    their places.
+    """
     flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
     whole = len(flat) // 4096 * 4096 if flat.storage_offset() % 8 == 0 else 0
-    sums = flat[:whole].view(torch.int64).view(-1, 512).sum(1)
+    parts = flat[:whole].view(torch.int64).view(-1, 512).split(128)  # half a megabyte: the second sum reads the cache
+    sums = torch.cat([sums for part in parts for sums in (part.sum(1), part.sum(0))])
     return sums.cpu().numpy().tobytes() + flat[whole:].cpu().numpy().tobytes()
 
 
@@ -125,6 +132,41 @@ def describe_tokenizer(tokenizer) -> str:
 def _without_use(text):
     """A tokenizer's JSON without what a call of it sets."""
     return json.dumps({**json.loads(text), "truncation": None, "padding": None})
+
+
+def class_key(model: Any) -> str | list[str]:
+    """What stands for a model's class in its `cache_key`: its name and, where it is not the package's, its source.
+
+    Raises
+    ------
+    AttributeError
+        For a class without source, as one that was typed into Python; its models have no `cache_key`, then.
+    """
+    kind = type(model)
+    own = __name__.partition(".")[0]
+    foreign = [c for c in kind.__mro__ if c is not object and c.__module__.partition(".")[0] != own]
+    return [kind.__qualname__, *map(_source_of, foreign)] if foreign else kind.__name__
+
+
+@lru_cache(maxsize=64)
+def _source_of(kind):
+    try:
+        return inspect.getsource(kind)
+    except (OSError, TypeError) as error:
+        raise AttributeError(f"no cache_key: {kind.__qualname__} has no source; give it a cache_key") from error
+
+
+def small_model_key(model: Any, content: list) -> list:
+    """The `cache_key` of a model whose scores follow from its class and from `content`.
+
+    Of a class that is not the package's it holds the attributes of the model too, whatever they are there for, and of a
+    model with a method of its own that method: there is no digest of it (`model_checksum`).
+    """
+    kind = class_key(model)
+    if isinstance(kind, str) and not any(map(callable, vars(model).values())):
+        return [kind, *content]
+    as_data = lambda x: x.cpu().numpy() if isinstance(x, torch.Tensor) else str(x) if isinstance(x, torch.device) else x  # noqa: E731
+    return [kind, *content, {name: as_data(value) for name, value in vars(model).items()}]
 
 
 def model_checksum(model: Any) -> str:
@@ -199,7 +241,8 @@ def refuse_other_model(found: Any, begun: Any, what: str) -> None:
     ----------
     found, begun : Trace, Coalescence, …
         What is done, and what the present model would begin with: results with ``model``, a name, and
-        ``model_checksum``, which decides where both are known; otherwise the names do.
+        ``model_checksum``, which decides where both are known; otherwise the names do. Where these are not known
+        either, a warning says so.
     what : str
         What the error says first.
 
@@ -208,8 +251,16 @@ def refuse_other_model(found: Any, begun: Any, what: str) -> None:
     ValueError
         If the models differ.
     """
+    if found is begun:
+        return
     names = (found.model, found.model_checksum), (begun.model, begun.model_checksum)
     by = 1 if all(checksum for _, checksum in names) else 0
-    if names[0][by] != names[1][by] and (by or all(name for name, _ in names)):
+    if not by and not all(name for name, _ in names):
+        warnings.warn(
+            f"{what}: whether this model made it cannot be told; give the class of the model a cache_key, of all that "
+            "its scores depend on, or each model a name",
+            stacklevel=3,
+        )
+    elif names[0][by] != names[1][by]:
         was, now = (f"{name!r} ({checksum or 'no checksum'})" for name, checksum in names)
         raise ValueError(f"{what} was made by the model {was}, not by {now}: give that model, or begin anew")

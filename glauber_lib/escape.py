@@ -1,6 +1,7 @@
 r"""Escape: how long a chain stays in a state or in a set of states, observed and predicted (paper §5.3, App. A.1)."""
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -87,7 +88,7 @@ def time_escapes(
         See `run_chains`. Only ``"path"`` tests a prediction of the holding time of a single state: ``"geometric"``
         draws it from that very prediction.
     checkpoint : str or Path, optional
-        See `run_chains`.
+        See `run_chains`. It goes on for the same `basin` alone.
 
     Returns
     -------
@@ -102,12 +103,11 @@ def time_escapes(
         As from `run_chains`, for `repeats` below one, and if `start` is no state of the set.
     """
     basin, start = check_contexts(basin, model.n_tokens), check_state(start, model.n_tokens)
-    members = {tuple(state) for state in basin.tolist()}
-    if tuple(start.tolist()) not in members:
+    outside = _OutsideBasin(basin)
+    if outside(start[None])[0]:
         raise ValueError(f"start must be a state of the basin, got {start.tolist()}")
-    inside = lambda states: np.array([tuple(state) in members for state in states.tolist()])  # noqa: E731
     options = {"n_steps": n_steps, "seed": seed, "holding": holding, "checkpoint": checkpoint}
-    return _time_exits(model, start, inside, repeats, temperature=temperature, **options)
+    return _time_exits(model, start, outside, repeats, temperature=temperature, **options)
 
 
 def time_count_escapes(
@@ -138,7 +138,7 @@ def time_count_escapes(
         See `run_chains`: a second budget, for basins in which chains move without end. The budget that ends first
         censors all chains at the same step.
     seed, holding, checkpoint
-        See `time_escapes`.
+        See `time_escapes`. The checkpoint goes on for the same `token` and `floor` alone.
 
     Returns
     -------
@@ -155,15 +155,47 @@ def time_count_escapes(
     """
     start, token = check_state(start, model.n_tokens), check_count(token, "token", most=model.n_tokens - 1)
     floor = check_count(floor, "floor", most=len(start) - 1)
-    inside = lambda states: (states == token).sum(1) > floor  # noqa: E731
     options = {"n_steps": n_steps, "max_moves": max_moves, "seed": seed, "holding": holding, "checkpoint": checkpoint}
-    return _time_exits(model, start, inside, repeats, temperature=temperature, **options)
+    return _time_exits(model, start, _AtMost(token, floor), repeats, temperature=temperature, **options)
 
 
-def _time_exits(model, start, inside: Callable[[np.ndarray], np.ndarray], repeats, **options):
-    """Steps until the first state for which ``inside`` bool[K] does not hold, of `repeats` chains."""
+@dataclass(frozen=True)
+class _OutsideBasin:
+    """Whether states int[K, n] are none of the states of ``basin`` int64[., n]; its key binds a checkpoint to them."""
+
+    basin: np.ndarray
+
+    @cached_property
+    def members(self):
+        return {tuple(state) for state in self.basin.tolist()}
+
+    def __call__(self, states):
+        return np.array([tuple(state) not in self.members for state in states.tolist()])
+
+    @property
+    def cache_key(self):
+        return ["outside", sorted(self.members)]
+
+
+@dataclass(frozen=True)
+class _AtMost:
+    """Whether at most ``floor`` sites of states int[K, n] hold ``token``; its key binds a checkpoint to both."""
+
+    token: int
+    floor: int
+
+    def __call__(self, states):
+        return (states == self.token).sum(1) <= self.floor
+
+    @property
+    def cache_key(self):
+        return ["at most", self.token, self.floor]
+
+
+def _time_exits(model, start, until, repeats, **options):
+    """Steps until the first state for which ``until`` bool[K] holds, of `repeats` chains."""
     repeats = check_count(repeats, "repeats", least=1)
-    trace = run_chains(model, np.tile(start, (repeats, 1)), until=lambda states: ~inside(states), **options)
+    trace = run_chains(model, np.tile(start, (repeats, 1)), until=until, **options)
     if not trace.complete:
         raise KeyboardInterrupt
     left = trace.stopped >= 0

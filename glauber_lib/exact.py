@@ -78,8 +78,9 @@ def stationary_law(matrix: Sparse) -> np.ndarray:
         law = vectors[:, first].real / vectors[:, first].real.sum()
         error = max(1e-15, np.abs(law @ matrix - law).sum()) / max(1e-300, 1 - np.abs(values[second]))
         if not error < 1e-6 or law.min() < -1e-6:
-            raise ValueError(f"no stationary law found to 1e-6 (error {error:.0e}): raise the temperature, or take at "
-                             f"most {DENSE} states")  # fmt: skip
+            raise ValueError(
+                f"no law to 1e-6 (error {error:.0e}): raise the temperature, or take at most {DENSE} states"
+            )
         return np.abs(law) / np.abs(law).sum()
     left = np.asarray(matrix.todense())
     for k in range(size - 1, 0, -1):  # the chain watched only while it is among the first k states

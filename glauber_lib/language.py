@@ -16,13 +16,13 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 from glauber_lib.answers import check_rows
 from glauber_lib.checks import ABSENT, check_count, check_question, check_state, check_states
-from glauber_lib.checksums import WeightsDigest, check_weights, describe_computation, describe_tokenizer
+from glauber_lib.checksums import WeightsDigest, check_weights, class_key, describe_computation, describe_tokenizer
 from glauber_lib.draws import check_precision
 from glauber_lib.embedded import EMBEDDED, load_embedded, package_tokenizer
 from glauber_lib.loading import load_checkpoint
 from glauber_lib.models import hidden_besides, marginal_scores
-from glauber_lib.networks import HEADS, hidden_at, n_positions
-from glauber_lib.vocabularies import distinct_ids, frame_of, ordinary_words, words_by_id
+from glauber_lib.networks import HEADS, check_evaluating, check_masked, hidden_at, n_positions
+from glauber_lib.vocabularies import check_special, distinct_ids, frame_of, ordinary_words, refuse_one_text, words_by_id
 
 
 class LanguageModel:
@@ -30,6 +30,7 @@ class LanguageModel:
 
     max_sites: float  # most content tokens that the network has positions for
     compiled = False  # whether `torch.compile` made the forward pass
+    _special: dict[str, int]  # ids of the special tokens that the model puts into a sequence
 
     def __init__(
         self,
@@ -80,7 +81,11 @@ class LanguageModel:
         return len(ids) >= n and bool((self._index[ids] >= 0).all())
 
     def states(self, texts: Iterable[str], *, n: int) -> np.ndarray:
-        """States int64[B, n]: the first `n` tokens of each of B texts; ValueError as for `tokens`, or if B is 0."""
+        """States int64[B, n]: the first `n` tokens of each of B texts.
+
+        ValueError as for `tokens`, if B is 0, or for one text in the place of a list.
+        """
+        refuse_one_text(texts)
         if not (rows := [self.tokens(text, n=n) for text in texts]):
             raise ValueError("need a text at least, got none")
         return np.stack(rows)
@@ -127,9 +132,10 @@ class LanguageModel:
 
     @property
     def cache_key(self) -> list:
-        """What cached results depend on: kind, weights, vocabulary, and what computes."""
+        """What cached results depend on: kind, weights, vocabulary, special tokens that are used, and what computes."""
         settings, tokenizer = self.network.config.to_json_string(), describe_tokenizer(self.tokenizer)
-        return [type(self).__name__, self.checksum, settings, tokenizer, self.vocabulary, self.computation]
+        words = [tokenizer, self.vocabulary, self._special]
+        return [class_key(self), self.checksum, settings, *words, self.computation]
 
     def double(self) -> Self:
         """A copy of the model in float64, to measure rounding with."""
@@ -141,15 +147,6 @@ class LanguageModel:
     @property
     def _called(self):
         return self.name or type(self.network).__name__
-
-    def _check_special(self, **ids):
-        """Refuse special tokens that the network has no row for."""
-        n_rows = self.network.config.vocab_size
-        if bad := {kind: k for kind, k in ids.items() if not 0 <= k < n_rows}:
-            raise ValueError(
-                f"the tokenizer of {self._called!r} ({type(self.tokenizer).__name__}) is not that of its network: "
-                f"special tokens {bad} are not among the {n_rows} rows of the network"
-            )
 
     def __repr__(self):
         return f"{type(self).__name__}({self.name!r}, n_tokens={self.n_tokens})"
@@ -211,22 +208,23 @@ class MaskedLM(LanguageModel):
     Raises
     ------
     ValueError
-        If the architecture is not in `HEADS`, weights are in half precision, the tokenizer has no mask token, puts no
-        fixed frame around a text, or is not the network's (`vocabularies.ordinary_words`), or `vocabulary` names an id
-        twice or one without a row.
+        If the architecture is not in `HEADS`, the network is a decoder, weights are in half precision, the tokenizer
+        has no mask token, puts no fixed frame around a text, or is not the network's (`vocabularies.ordinary_words`),
+        or `vocabulary` names an id twice or one without a row.
     """
 
     def __init__(self, network: Any, tokenizer: Any, *, compiled: bool = False, **options: Any):
         if tokenizer.mask_token_id is None:
             raise ValueError(f"{type(tokenizer).__name__} has no mask token: not the tokenizer of a masked LM")
-        if network.config.model_type not in HEADS:
-            raise ValueError(f"architecture {network.config.model_type!r} is not supported, only {sorted(HEADS)}")
+        check_masked(network)
         super().__init__(network, tokenizer, **options)
         mask, meant = tokenizer.mask_token_id, getattr(network.config, "mask_token_id", None)
         if meant not in (None, mask):  # ESM's network itself looks for masks
             raise ValueError(f"the tokenizer of {self._called!r} masks with id {mask}, its network knows {meant}")
         before, after = frame_of(tokenizer, self.vocabulary.tolist(), self._called)
-        self._check_special(mask=mask, **{f"frame[{k}]": token for k, token in enumerate([*before, *after])})
+        around = {f"{x}[{k}]": v for x, part in (("before", before), ("after", after)) for k, v in enumerate(part)}
+        self._mask, self._special = mask, {"mask": mask, **around}
+        check_special(tokenizer, network.config.vocab_size, self._called, self._special)
         self.before, self.after = (torch.tensor(x, dtype=torch.int64, device=self.device) for x in (before, after))
         self.frame_size = len(before) + len(after)
         self.max_sites = n_positions(network) - self.frame_size
@@ -243,9 +241,11 @@ class MaskedLM(LanguageModel):
         """Logits float32[B, n_tokens] at ``sites``, with the mask token there and at ``hidden`` sites (paper §1).
 
         See `ConditionalModel.scores`; ValueError for states longer than the network has positions for, for tokens or
-        sites outside of the vocabulary or the states (`checks.check_question`), and for logits in half precision.
+        sites outside of the vocabulary or the states (`checks.check_question`), for logits in half precision, and for a
+        network in training mode.
         """
         check_question(states, sites, self.n_tokens)
+        check_evaluating(self.network, self._called)
         states, sites = self._long(states), self._long(sites)
         self._check_length(states.shape[1])
         further = () if hidden is None else (hidden_besides(hidden, states, sites),)
@@ -254,9 +254,9 @@ class MaskedLM(LanguageModel):
     def _scores(self, states, sites, hidden=None):
         ids, first = self.framed(states), len(self.before)
         positions = (sites + first)[:, None]
-        ids = ids.scatter(1, positions, self.tokenizer.mask_token_id)
+        ids = ids.scatter(1, positions, self._mask)
         if hidden is not None:
-            ids[:, first : first + states.shape[1]].masked_fill_(hidden, self.tokenizer.mask_token_id)
+            ids[:, first : first + states.shape[1]].masked_fill_(hidden, self._mask)
         scores = self._logits(ids, positions)[:, self._ids]
         check_precision(scores.dtype, f"scores of model {self.name!r}")
         return scores
@@ -288,8 +288,8 @@ class CausalLM(LanguageModel):
         start = next((k for k in starts if k is not None), None)
         if start is None:
             raise ValueError(f"{type(tokenizer).__name__} has no token to begin a sequence with (bos, cls or eos)")
-        self._check_special(start=start)
-        self._start = start
+        self._start, self._special = start, {"start": start}
+        check_special(tokenizer, network.config.vocab_size, self._called, self._special)
         first, second = np.zeros((2, 1, 4), dtype=np.int64)
         second[0, 2] = 1
         if not torch.allclose(self.log_factors(first)[:, :3], self.log_factors(second)[:, :3], atol=1e-4):
@@ -298,14 +298,15 @@ class CausalLM(LanguageModel):
     def log_factors(self, states: Any) -> torch.Tensor:
         """Log-probabilities float64[B, n, n_tokens] of every token at every site given the tokens before it.
 
-        ValueError for states longer than the network has positions for, for tokens outside of the vocabulary, and for
-        what `answers.check_rows` refuses.
+        ValueError for states longer than the network has positions for, for tokens outside of the vocabulary, for a
+        network in training mode, and for what `answers.check_rows` refuses.
         """
         return self._log_factors(self._checked(states))
 
     def _checked(self, states):
         """States as a tensor; ValueError for tokens outside of the vocabulary, or too many of them."""
         check_question(states, np.zeros(len(states), np.int64), self.n_tokens)
+        check_evaluating(self.network, self._called)
         states = self._long(states)
         self._check_length(states.shape[1])
         return states
@@ -371,7 +372,7 @@ def load_model(
     causal : bool, optional
         Load a causal model; default: False for anything that is not embedded.
     revision : str, optional
-        Pinned revision of a hub model.
+        Pinned revision of a hub model; refused for any other.
     **options
         Passed to `MaskedLM` or `CausalLM`.
 
@@ -384,6 +385,8 @@ def load_model(
     if isinstance(name, str) and name in EMBEDDED:
         if causal not in (None, EMBEDDED[name]["causal"]):
             raise ValueError(f"{name!r} is a {'causal' if EMBEDDED[name]['causal'] else 'masked'} language model")
+        if revision is not None:
+            raise ValueError(f"{name!r} is an embedded model and has no revision: leave out revision={revision!r}")
         kind = CausalLM if EMBEDDED[name]["causal"] else MaskedLM
         return kind(load_embedded(name), package_tokenizer(EMBEDDED[name]["base"]), **options)
     refusal = f"no {'causal' if causal else 'masked'} model {str(name)!r}: not one of {sorted(EMBEDDED)}, no directory"

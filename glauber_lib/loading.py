@@ -1,5 +1,6 @@
 """Checkpoints of transformers: whole, in float32, from safetensors, with their own tokenizer and without a word."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,12 @@ from transformers.utils.logging import EmptyTqdm, set_tqdm_hook
 
 from glauber_lib.hub import CHECKPOINT, fetch_folder, one_line, own_code
 from glauber_lib.vocabularies import check_reading, ordinary_words, tokenizer_files
+
+# Weights below an encoder that no score of ours depends on: what reads the first token's vector, and tables of numbers
+# that the network makes by itself.
+HARMLESS = re.compile(
+    r"(^|\.)(pooler\..+|(position|token_type)_ids|inv_freq|version|(attn|attention)\.(masked_)?bias)$"
+)
 
 
 @contextmanager
@@ -41,14 +48,20 @@ def load_checkpoint(auto: Any, name: str | Path, refusal: str, revision: str | N
     refusal : str
         What the error says first.
     revision : str, optional
-        Pinned revision of a hub model.
+        Pinned revision of a hub model; refused for a folder (a mirror stands for what it was made from).
 
     Raises
     ------
     ValueError
         If the checkpoint is not there, does not load, brings code of its own, lacks weights, which would be random
-        numbers, or has a tokenizer that is not its own.
+        numbers, has weights in its encoder that the network does not use (`HARMLESS` ones aside), or has a tokenizer
+        that is not its own.
     """
+    if revision is not None and Path(name).is_dir():
+        raise ValueError(
+            f"{str(name)!r} is a local directory and has no revision: leave out revision={revision!r}, or name the "
+            "model on the hub"
+        )
     folder = fetch_folder(name, refusal, revision, files=CHECKPOINT, loader=auto.__name__)
     if code := own_code(folder):
         raise ValueError(f"{refusal} that loads: it contains custom code which must be executed, and is not: {code}")
@@ -59,6 +72,12 @@ def load_checkpoint(auto: Any, name: str | Path, refusal: str, revision: str | N
         )
     if missing := _missing(report):
         raise ValueError(f"checkpoint {str(name)!r} lacks weights that would be random numbers: {missing}")
+    if unused := _unused(report, network):
+        raise ValueError(
+            f"checkpoint {str(name)!r} has weights that {type(network).__name__} would leave out, and its scores be "
+            f"those of another model: {len(unused)}, the first are {unused[:5]}; its config.json is not that of its "
+            "weights, or it needs code that transformers has not"
+        )
     files = tokenizer_files(folder)
     if not files:
         raise ValueError(f"{refusal} that loads: its folder has no tokenizer file, such as tokenizer.json or vocab.txt")
@@ -77,6 +96,14 @@ def missing_weights(kind: Any, folder: Path) -> list[str]:
 
 def _missing(report):
     return sorted({*report["missing_keys"]} | {str(k) for k in report.get("mismatched_keys", ())})
+
+
+def _unused(report, network):
+    """Names of weights in the file that belong below the network's encoder and have no place there."""
+    base, prefix = network.base_model, network.base_model_prefix
+    parts = {prefix, *(name for name, _ in base.named_children())}
+    below = {key for key in report["unexpected_keys"] if key.split(".")[0] in parts}
+    return sorted(key for key in below if not HARMLESS.search(key))
 
 
 @contextmanager

@@ -19,6 +19,7 @@ import torch
 
 from glauber_lib.answers import ask, check_rows
 from glauber_lib.checks import check_count, check_indices, check_question, check_state
+from glauber_lib.checksums import small_model_key
 
 LISTED = 2**16  # most states that are listed to sum hidden sites out of one conditional
 LARGEST = 2**22  # most states of a small system
@@ -170,7 +171,7 @@ class TabularModel:
     @property
     def cache_key(self) -> list:
         """What stands for the model in the key of a cached result."""
-        return ["TabularModel", self._rows.numpy(), self._of_joint]
+        return small_model_key(self, [self._rows.numpy(), self._of_joint])
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """The arrays that `from_arrays` makes the model from again: ``table``, and ``of_joint`` of no dimension."""
@@ -260,7 +261,7 @@ class IsingModel:
     @property
     def cache_key(self) -> list:
         """What stands for the model in the key of a cached result."""
-        return ["IsingModel", self.couplings.numpy(), self.field.numpy()]
+        return small_model_key(self, [self.couplings.numpy(), self.field.numpy()])
 
     def scores(self, states: Any, sites: Any, hidden: Any = None) -> torch.Tensor:
         """See `ConditionalModel.scores`.
@@ -315,7 +316,7 @@ class RestrictedModel:
     @property
     def cache_key(self) -> list:
         """What cached results depend on."""
-        return ["RestrictedModel", self.model, self.template, self.sites, self.tokens]
+        return small_model_key(self, [self.model, self.template, self.sites, self.tokens])
 
     def fill(self, states: npt.ArrayLike) -> np.ndarray:
         """States int[B, n] of the small system as states int[B, m] of the language model."""

@@ -29,6 +29,26 @@ HEADS: dict[str, Callable] = {
 ONE_QUERY = {"bert", "distilbert", "roberta", "xlm-roberta"}
 
 
+def check_masked(network) -> None:
+    """ValueError unless a network is of an architecture in `HEADS` and every position sees all others."""
+    config = network.config
+    if config.model_type not in HEADS:
+        raise ValueError(f"architecture {config.model_type!r} is not supported, only {sorted(HEADS)}")
+    if getattr(config, "is_decoder", False):
+        raise ValueError(
+            f"the network ({type(network).__name__}) is a decoder (config.is_decoder): its positions see only what "
+            "stands before them, which is no masked model; load it with causal=True, as CausalLM"
+        )
+
+
+def check_evaluating(network, name: str) -> None:
+    """ValueError where a network, or a part of it, is in training mode: its dropout makes noise of every answer."""
+    if any(module.training for module in network.modules()):
+        raise ValueError(
+            f"the network of {name!r} is in training mode, in which its answers are random: call model.network.eval()"
+        )
+
+
 def n_positions(network) -> float:
     """Most tokens, frame included, that a network of transformers has positions for.
 

@@ -112,6 +112,8 @@ class Trace(Stored):
         Digest of what the model's scores depend on (`checksums.model_checksum`); empty where it is not known.
     vocabulary_checksum : str
         Digest of the words that tokens stand for (`checksums.vocabulary_checksum`); empty where it is not known.
+    condition : str
+        Digest of the condition `until`, where it has a `cache_key`; otherwise empty.
     """
 
     initial: np.ndarray
@@ -132,6 +134,7 @@ class Trace(Stored):
     complete: bool = True
     model_checksum: str = ""
     vocabulary_checksum: str = ""
+    condition: str = ""
 
     def states(self, steps: npt.ArrayLike) -> np.ndarray:
         """States int64[K, B, n] after each of the K numbers of `steps`; ValueError outside 0 .. n_steps.

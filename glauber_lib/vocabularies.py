@@ -1,7 +1,7 @@
 """What a tokenizer of transformers says: its words by id, its frame, and whether it is the tokenizer of a network."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,31 @@ def frame_of(tokenizer: Any, ids: Sequence[int], name: str) -> tuple[list[int], 
             f"{alone} becomes {framed}"
         )
     return before, after
+
+
+def check_special(tokenizer: Any, n_rows: int, name: str, ids: dict[str, int]) -> None:
+    """Refuse special tokens that a network has no row for.
+
+    Parameters
+    ----------
+    tokenizer : transformers.PreTrainedTokenizerBase
+    n_rows : int
+        The network's ``vocab_size``.
+    name : str
+        The model's, for the error.
+    ids : dict of str to int
+        What each special token is there for, and its id.
+
+    Raises
+    ------
+    ValueError
+        If an id is none of the rows.
+    """
+    if bad := {kind: k for kind, k in ids.items() if not 0 <= k < n_rows}:
+        raise ValueError(
+            f"{_tokenizer_of(name, tokenizer)} is not that of its network: special tokens {bad} are not among the "
+            f"{n_rows} rows of the network"
+        )
 
 
 def _tokenizer_of(name, tokenizer):
@@ -209,7 +234,7 @@ def distinct_ids(vocabulary: npt.ArrayLike, n_rows: int) -> np.ndarray:
 # Texts ---------------------------------------------------------------------------------------------------------------
 
 
-def refuse_one_text(texts: Sequence[str]) -> None:
+def refuse_one_text(texts: Iterable[str]) -> None:
     """ValueError for a text in the place of a list of texts: its letters would be read, one by one."""
     if isinstance(texts, str):
         raise ValueError(f"need a list of texts, got one text: {texts[:60]!r}; write [text]")

@@ -328,6 +328,10 @@ class Watched:
         self.model, self.n_tokens, self.at, self.error = model, model.n_tokens, at, error
         self.calls, self.asked = 0, []
 
+    @property
+    def cache_key(self):
+        return self.model.cache_key
+
     def scores(self, states, sites):
         self.calls += 1
         if self.calls == self.at:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+import warnings
 from functools import partial
 
 import numpy as np
@@ -13,9 +14,10 @@ from hypothesis import strategies as st
 
 from glauber_lib import checkpoints, exact
 from glauber_lib.chains import run_chains
+from glauber_lib.checksums import model_checksum
 from glauber_lib.couplings import coalesce
 from glauber_lib.draws import inverse_cdf, probabilities, uniforms
-from glauber_lib.models import TabularModel
+from glauber_lib.models import IsingModel, RestrictedModel, TabularModel
 from glauber_lib.traces import Trace
 
 
@@ -421,7 +423,7 @@ def test_another_model_does_not_go_on_from_a_trace_or_a_checkpoint(checkpoint, t
 def test_a_trace_of_a_model_of_another_name_without_checksums_is_not_gone_on_from():
     mine, other = Watched(random_table(2, 3)), Watched(random_table(2, 3))
     mine.name, other.name = "mine", "other"
-    half = run_chains(mine, [[0, 0]], n_steps=5)
+    half = dataclasses.replace(run_chains(mine, [[0, 0]], n_steps=5), model_checksum="")
     with pytest.raises(ValueError, match=r"made by the model 'mine' .*, not by 'other'"):
         run_chains(other, None, n_steps=5, resume=half)
 
@@ -643,3 +645,124 @@ def test_a_save_that_fails_leaves_the_file_that_was_there(monkeypatch, tmp_path)
     with pytest.raises(OSError, match="no space"):
         run_chains(random_table(2, 3), [[0, 1]], n_steps=50).save(tmp_path / "trace.npz")
     assert (tmp_path / "trace.npz").read_bytes() == before and len(list(tmp_path.iterdir())) == 1
+
+
+class SumAbove:
+    """A condition with a key: the tokens of a state add up to more than `most`."""
+
+    def __init__(self, most):
+        self.most, self.cache_key = most, ["sum above", most]
+
+    def __call__(self, states):
+        return states.sum(1) > self.most
+
+
+def test_a_trace_of_another_condition_with_a_key_is_refused():
+    model = random_table(3, 3)
+    half = run_chains(model, [[0, 0, 0]], n_steps=5, until=SumAbove(4))
+    assert half.condition and run_chains(model, None, n_steps=5, resume=half, until=SumAbove(4)).n_steps == 10
+    with pytest.raises(ValueError, match="stopped by another condition"):
+        run_chains(model, None, n_steps=5, resume=half, until=SumAbove(1))
+
+
+MADE = {"temperature": [0.5, 2.0], "seed": 3, "chains": [4, 2], "frozen": [True, False, False], "holding": "geometric"}
+OTHERS = {
+    "temperature": 1.0, "seed": 0, "chains": [0, 1], "frozen": [False, False, False], "holding": "path",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_setting_beside_resume_that_is_not_the_traces_is_refused_and_an_equal_one_accepted(name):
+    model, states = random_table(3, 3), [[0, 0, 0], [1, 2, 0]]
+    half, whole = (run_chains(model, states, n_steps=k, **MADE) for k in (40, 90))
+    watched = Watched(model)
+    with pytest.raises(ValueError, match=f"the trace to go on from was made with another {name}: leave out"):
+        run_chains(watched, None, n_steps=50, resume=half, **{name: OTHERS[name]})
+    assert not watched.calls
+    for also in ({}, {name: MADE[name]}, MADE):
+        assert moves_of(run_chains(model, None, n_steps=50, resume=half, **also)) == moves_of(whole)
+    with pytest.raises(ValueError, match="seed must be a whole number"):
+        run_chains(model, states, n_steps=5, seed=None)  # type: ignore
+
+
+# Whose scores they are -----------------------------------------------------------------------------------------------
+
+
+class Turned(IsingModel):
+    """Spins that repel where others attract, `times` as strongly."""
+
+    def __init__(self, *args, times=1.0):
+        super().__init__(*args)
+        self.times = times
+
+    def scores(self, states, sites, hidden=None):
+        return -self.times * super().scores(states, sites, hidden)
+
+
+class Renamed(IsingModel):
+    """A class with a key of its own."""
+
+    @property
+    def cache_key(self):
+        return "mine"
+
+
+def test_a_model_of_a_class_of_its_own_has_the_key_of_that_class_and_its_attributes():
+    couplings = np.array([[0.0, 1.0], [1.0, 0.0]])
+    parent, turned = IsingModel(couplings), Turned(couplings)
+    keys = [model_checksum(m) for m in (parent, turned, Turned(couplings, times=2.0), Turned(couplings, [0.0, 1.0]))]
+    assert len({*keys}) == 4 and all(keys)
+    assert model_checksum(turned) == model_checksum(Turned(couplings))
+    assert model_checksum(Renamed(couplings)) == model_checksum(Renamed(2 * couplings)) != ""
+    parent.scores = turned.scores  # of this model alone
+    assert model_checksum(parent) == ""
+    typed = {"IsingModel": IsingModel, "__name__": "typed_in"}
+    exec("class Typed(IsingModel):\n    def scores(self, *args):\n        return 0 * super().scores(*args)", typed)
+    assert model_checksum(typed["Typed"](couplings)) == ""
+    with pytest.raises(AttributeError, match="Typed has no source; give it a cache_key"):
+        _ = typed["Typed"](couplings).cache_key
+
+
+def test_keys_of_every_small_model_hold_their_class(tmp_path):
+    class Tables(TabularModel):
+        pass
+
+    class Restricted(RestrictedModel):
+        pass
+
+    table, file = random_table(2, 3), tmp_path / "chains.npz"
+    same = Tables(table.to_arrays()["table"])
+    few = [kind(table, [0, 0], [1], [0, 1]) for kind in (RestrictedModel, Restricted)]
+    for one, other in ((table, same), few):
+        assert model_checksum(one) and model_checksum(other) and model_checksum(one) != model_checksum(other)
+    half = run_chains(table, [[0, 0]], n_steps=50, checkpoint=file)
+    for options in ({"resume": half}, {"checkpoint": file}):
+        with pytest.raises(ValueError, match="made by the model"):
+            run_chains(same, [[0, 0]], n_steps=60, **options)
+
+
+class Nameless:
+    """A model without name and key."""
+
+    n_tokens, device = 2, torch.device("cpu")
+
+    def __init__(self, field):
+        self.field = field
+
+    def scores(self, states, sites):
+        return torch.tensor([[0.0, self.field]], dtype=torch.float64).repeat(len(states), 1)
+
+
+@pytest.mark.parametrize("run", [run_chains, lambda m, x, **options: coalesce(m, x, [[1, 1]], **options)])
+def test_a_checkpoint_of_a_model_that_cannot_be_told_apart_is_said(run, tmp_path):
+    file, options = tmp_path / "run.npz", {"n_steps": 50}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # none where there is nothing to go on from
+        half = run(Nameless(5.0), [[0, 0]], checkpoint=file, **options)
+    told = r"whether this model made it cannot be told; give the class of the model a cache_key"
+    for other in (Nameless(-5.0), RestrictedModel(Nameless(-5.0), [0, 0], [0, 1], [0, 1])):
+        with pytest.warns(UserWarning, match=told):
+            run(other, [[0, 0]], checkpoint=file, **options)
+    if run is run_chains:
+        with pytest.warns(UserWarning, match="the trace to go on from: " + told):
+            run(Nameless(-5.0), None, n_steps=5, resume=half)

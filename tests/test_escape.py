@@ -125,3 +125,18 @@ def test_timed_escapes_that_were_interrupted_give_no_result_and_go_on(holding, t
         time_count_escapes(Watched(model, at=7), np.zeros(3, int), 0, 0, 1.0, checkpoint=file, **options)
     again = time_count_escapes(model, np.zeros(3, int), 0, 0, 1.0, checkpoint=file, **options)
     assert again.equals(whole) and whole.left.any()
+
+
+def test_a_checkpoint_of_another_basin_or_floor_is_refused(tmp_path):
+    model, states, options = random_table(3, 3), all_states(3, 3), {"repeats": 4, "n_steps": 1_000, "seed": 1}
+    basin, count = tmp_path / "basin.npz", tmp_path / "count.npz"
+    first = time_escapes(model, states[0], states[:2], 1.0, checkpoint=basin, **options)
+    again = time_escapes(model, states[0], states[[1, 0]], 1.0, checkpoint=basin, **options)  # the same set
+    assert again.equals(first)
+    with pytest.raises(ValueError, match=r"of another run \(condition\)"):
+        time_escapes(model, states[0], states[:20], 1.0, checkpoint=basin, **options)
+    time_count_escapes(model, states[0], 0, 2, 1.0, checkpoint=count, **options)
+    with pytest.raises(ValueError, match=r"of another run \(condition\)"):
+        time_count_escapes(model, states[0], 0, 0, 1.0, checkpoint=count, **options)
+    with pytest.raises(ValueError, match=r"of another run \(condition\)"):
+        time_escapes(model, states[0], states[:2], 1.0, checkpoint=count, **{**options, "holding": "geometric"})

@@ -1,5 +1,6 @@
 """Conditional models: scores, frame, vocabulary, loading."""
 
+import copy
 import json
 import re
 import shutil
@@ -18,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from glauber_lib import answers
 from glauber_lib import embedded as embedded_models
 from glauber_lib.chains import run_chains
+from glauber_lib.checksums import model_checksum
 from glauber_lib.contraction import drawn_influence
 from glauber_lib.draws import probabilities
 from glauber_lib.embedded import (
@@ -952,3 +954,111 @@ def test_spins_keep_their_own_couplings():
     couplings *= 5
     field += 1
     assert (model.scores([[1, 1]], [0]) == before).all()
+
+
+# What would be answered otherwise than is said -----------------------------------------------------------------------
+
+
+def test_the_special_tokens_that_a_model_uses_are_part_of_its_key(tiny_folders):
+    model, causal = (load_model(tiny_folders[kind], causal=kind == "gpt2") for kind in ("bert", "gpt2"))
+    changes = ((model, MaskedLM, "mask_token", "[UNK]"), (causal, CausalLM, "bos_token", causal.words([300])[0]))
+    for own, kind, change, token in changes:
+        other = copy.deepcopy(own.tokenizer)
+        setattr(other, change, token)
+        again, changed = (kind(own.network, t, vocabulary=range(310, 316)) for t in (own.tokenizer, other))
+        assert model_checksum(again) == model_checksum(kind(own.network, own.tokenizer, vocabulary=range(310, 316)))
+        assert model_checksum(changed) and model_checksum(changed) != model_checksum(again)
+    states = model.states(TEXTS[:1], n=5)
+    before = model.scores(states, [2])
+    model.tokenizer.mask_token = "[UNK]"  # too late: the model masks as it did when it was made
+    assert torch.equal(model.scores(states, [2]), before)
+
+
+@pytest.mark.parametrize("part", ["all", "a layer"])
+def test_a_network_in_training_mode_is_refused(part, tiny_folders):
+    model = load_model(tiny_folders["bert"])
+    causal = load_model(tiny_folders["gpt2"], causal=True, vocabulary=range(300, 304))
+    states, few = model.states(TEXTS[:1], n=5), np.zeros((1, 3), int)
+    asks = [
+        lambda: model.scores(states, [2]), lambda: causal.log_factors(few), lambda: causal.log_prob(few),
+        lambda: causal.proposals(few, [1]), lambda: causal.scores(few, [1]),
+    ]  # fmt: skip
+    before = [ask() for ask in asks]
+    for network, layers in ((model.network, model.network.bert.encoder), (causal.network, causal.network.transformer)):
+        (network if part == "all" else layers).train()
+    for ask in asks:
+        with pytest.raises(ValueError, match=r"is in training mode, .* call model\.network\.eval\(\)"):
+            ask()
+    model.network.eval(), causal.network.eval()
+    assert all(torch.equal(ask(), answer) for ask, answer in zip(asks, before, strict=True))
+
+
+def resaved(folder, target, settings=None, **weights):
+    """A copy of a checkpoint with other settings or further weights."""
+    shutil.copytree(folder, target)
+    file = target / "model.safetensors"
+    save_file({**load_file(file), **weights}, file, metadata={"format": "pt"})
+    config = json.loads((target / "config.json").read_text()) | (settings or {})
+    (target / "config.json").write_text(json.dumps(config))
+    return target
+
+
+@pytest.mark.parametrize(
+    ("settings", "further", "named"),
+    [
+        ({"num_hidden_layers": 1}, "", r"bert\.encoder\.layer\.1\."),
+        ({}, "bert.encoder.layer.0.attention.self.distance_embedding.weight", r"distance_embedding"),
+        ({}, "bert.encoder.layer.1.attention.self.query.lora_A.default.weight", r"lora_A"),
+        ({}, "encoder.layer.2.output.adapter.weight", "adapter"),
+    ],
+)
+def test_weights_below_the_encoder_that_the_network_does_not_use_are_refused(
+    settings, further, named, tiny_folders, tmp_path
+):
+    weights = {further: torch.ones(4, 4)} if further else {}
+    with pytest.raises(ValueError, match=f"weights that BertForMaskedLM would leave out.*{named}"):
+        load_model(resaved(tiny_folders["bert"], tmp_path / "bert", settings, **weights))
+
+
+def test_weights_that_no_score_depends_on_are_left_out_without_a_word(tiny, tiny_folders, tmp_path):
+    names = ["bert.pooler.dense.weight", "cls.seq_relationship.bias", "bert.embeddings.position_ids", "dropped.weight"]
+    folder = resaved(tiny_folders["bert"], tmp_path / "bert", **{name: torch.ones(4) for name in names})
+    assert load_model(folder).checksum == tiny["bert"].checksum
+
+
+def test_a_decoder_is_refused_as_a_masked_model(tmp_path):
+    network, tokenizer = build_tiny("bert", is_decoder=True)
+    with pytest.raises(ValueError, match=r"BertForMaskedLM\) is a decoder .* causal=True"):
+        MaskedLM(network, tokenizer)
+    transformers.BertLMHeadModel(network.config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"is a decoder \(config\.is_decoder\)"):
+        load_model(tmp_path)
+    assert load_model(tmp_path, causal=True).n_tokens
+
+
+def test_one_text_is_no_list_of_texts(tiny):
+    with pytest.raises(ValueError, match=r"need a list of texts, got one text: 'the cat'; write \[text\]"):
+        tiny["roberta"].states("the cat", n=1)
+
+
+def test_the_checksum_sees_an_exchange_of_weights_whatever_their_distance(tiny_folders):
+    model = load_model(tiny_folders["bert"])
+    rows = model.network.bert.embeddings.word_embeddings.weight.data
+    for a, b in ((300, 304), (300, 428), (301, 301 + 16)):
+        before = model.checksum
+        rows[[a, b]] = rows[[b, a]]  # through .data: torch does not count it
+        assert model.checksum != before
+    flat = rows.view(-1)
+    for a, b, value in ((2, 4, 1.0), (7, 1031, -1.0), (9, 11, 3.0)):  # one place the other's negative, too
+        flat[a], flat[b] = value, -value
+        before = model.checksum
+        flat[a], flat[b] = -value, value
+        assert model.checksum != before
+
+
+def test_a_revision_of_what_has_none_is_refused(tiny_folders):
+    with pytest.raises(ValueError, match="is a local directory and has no revision: leave out revision='v1'"):
+        load_model(tiny_folders["bert"], revision="v1")
+    with pytest.raises(ValueError, match="is an embedded model and has no revision: leave out revision='v1'"):
+        load_model("minilm-3l", revision="v1")
