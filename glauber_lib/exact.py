@@ -166,9 +166,7 @@ def reversibility_defect(matrix: Sparse, *, law: np.ndarray | None = None) -> fl
 
 
 def escape_times(matrix: Sparse, basin: ArrayLike) -> np.ndarray:
-    """Mean number of steps to leave `basin` from each of its states: (I - Q) h = 1.
-
-    Solved as by `margins.basin_escape_times`: a way out that is far slower than the moves within keeps its precision.
+    """Mean steps to leave `basin` from each of its states, (I - Q) h = 1, precise as `margins.basin_escape_times`.
 
     Parameters
     ----------
