@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
 from glauber_lib.answers import ask
-from glauber_lib.checks import check_contexts, check_seed, check_temperature
+from glauber_lib.checks import check_contexts, check_numbers, check_seed, check_temperature, unmasked
 from glauber_lib.draws import inverse_cdf, probabilities
 from glauber_lib.influence import Influence, contraction_norms, sufficient_temperature, threshold
 from glauber_lib.models import ConditionalModel
@@ -98,7 +98,7 @@ def crossing_estimate(temperatures: ArrayLike, values: ArrayLike, *, unit: str =
     def crossing(*columns):
         return threshold(temperatures, [np.mean(column) for column in columns])
 
-    return bootstrap_estimate(*np.asarray(values).T, unit=unit, statistic=crossing)
+    return bootstrap_estimate(*unmasked(values, "values").T, unit=unit, statistic=crossing)
 
 
 # Beside the theorems -------------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def median_estimate(values: ArrayLike, unit: str = "contexts") -> Estimate:
 
     The interval is nan, nan below six values: their range covers less than 95%.
     """
-    values = np.sort(np.asarray(values, float))
+    values = np.sort(check_numbers(values, "values"))
     n = len(values)
     if np.isnan(values).any() or not n:
         return Estimate(np.nan, (np.nan, np.nan), n, unit)

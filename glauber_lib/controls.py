@@ -7,7 +7,7 @@ only as far as it exceeds the scorer's answer to texts of the same tokens in ano
 import numpy as np
 from numpy.typing import ArrayLike
 
-from glauber_lib.checks import check_contexts, check_count, check_flags, check_indices
+from glauber_lib.checks import check_contexts, check_count, check_flags, check_indices, check_numbers, unmasked
 from glauber_lib.stats import Estimate, bootstrap_estimate
 
 
@@ -35,7 +35,7 @@ def first_crossings(scores: ArrayLike, baseline: float) -> tuple[np.ndarray, np.
     ValueError
         For scores that are nan, or a baseline that is not finite.
     """
-    scores = np.asarray(scores)
+    scores = unmasked(scores, "scores")
     if np.isnan(scores).any() or not np.isfinite(baseline):
         raise ValueError(f"scores and baseline must be numbers, got {np.isnan(scores).sum()} nan, baseline {baseline}")
     low = scores[0] <= baseline
@@ -99,7 +99,7 @@ def surviving_difference(values: ArrayLike, survives: ArrayLike, *, unit: str = 
         Of K looks at C chains: what was read, and whether the text is tokenised to the state again.
     unit : str
     """
-    values, survives = np.asarray(values, float), check_flags(survives, "survives")
+    values, survives = check_numbers(values, "values"), check_flags(survives, "survives")
     some = survives.any(0)
     if not some.any():
         return Estimate(np.nan, None, 0, unit)

@@ -8,7 +8,7 @@ import scipy.stats
 from numpy.typing import ArrayLike
 
 from glauber_lib.censored import fit_log_normal, group_weights, resampled_interval
-from glauber_lib.checks import check_flags, check_labels
+from glauber_lib.checks import check_flags, check_labels, check_numbers
 from glauber_lib.stats import Estimate, percentile_interval
 
 GROWTH: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -124,7 +124,7 @@ def growth_exponents(
 
 
 def _checked(n, time, observed, groups):
-    n, time = np.asarray(n, float), np.asarray(time, float)
+    n, time = check_numbers(n, "lengths"), check_numbers(time, "times")
     observed, groups = check_flags(observed, "observed"), check_labels(groups, "groups")
     if not n.shape == time.shape == observed.shape == groups.shape:
         raise ValueError(
@@ -153,7 +153,7 @@ def slope_in_log_length(values: ArrayLike, n: ArrayLike, *, unit: str) -> Estima
     ValueError
         For fewer than two different lengths, one that is not positive and finite, or values that are not one for each.
     """
-    n, values = np.asarray(n, float), np.asarray(values, float)
+    n, values = check_numbers(n, "lengths"), check_numbers(values, "values")
     if n.ndim != 1 or not (np.isfinite(n) & (n > 0)).all() or len(np.unique(n)) < 2:
         raise ValueError(f"a slope needs two different lengths or more, each above 0, got {n.tolist()}")
     if values.ndim != 2 or values.shape[1] != len(n):
@@ -186,7 +186,8 @@ def late_share(time: ArrayLike, after: ArrayLike, groups: ArrayLike, *, unit: st
     Estimate
         With Student's interval, cut to 0 and 1; no interval if all groups have the same share.
     """
-    time, after, groups = np.asarray(time, float), np.asarray(after, float), check_labels(groups, "groups")
+    time, after = check_numbers(time, "times"), check_numbers(after, "after")
+    groups = check_labels(groups, "groups")
     if np.isnan(time).any() or np.isnan(after).any():
         raise ValueError("times must be numbers, infinite where the event was not seen, got nan")
     table = pd.DataFrame({"group": groups, "late": np.isfinite(time)})[time > after]

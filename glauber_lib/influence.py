@@ -14,6 +14,7 @@ from glauber_lib.checkpoints import Checkpoint, Stored
 from glauber_lib.checks import (
     check_contexts,
     check_indices,
+    check_numbers,
     check_replacements,
     check_seed,
     check_temperatures,
@@ -290,7 +291,7 @@ def contraction_norms(matrix: np.ndarray) -> dict[str, float]:
     ValueError
         Unless `matrix` is a square of finite numbers.
     """
-    matrix = np.asarray(matrix, float)
+    matrix = check_numbers(matrix, "matrix")
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size or not np.isfinite(matrix).all():
         raise ValueError(f"influence must be a square matrix of finite numbers, got shape {matrix.shape}")
     return {
@@ -308,7 +309,7 @@ def threshold(temperatures: ArrayLike, values: ArrayLike) -> float:
     `temperatures` float[K], which may come in any order, or if a value is nan. From an infinite value on it is the next
     temperature. ValueError for temperatures that are none, or not one for each.
     """
-    temperatures, values = check_temperatures(temperatures), np.asarray(values, float)
+    temperatures, values = check_temperatures(temperatures), check_numbers(values, "values")
     if values.shape != temperatures.shape:
         raise ValueError(f"need one value for each of {len(temperatures)} temperatures, got shape {values.shape}")
     order = np.argsort(temperatures)
