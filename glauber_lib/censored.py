@@ -73,7 +73,9 @@ def fit_log_normal(
         )
     if not np.isfinite(design).all() or not np.isfinite(weights).all() or (weights < 0).any():
         raise ValueError("design and weights must be finite, and weights not negative")
-    center = np.log(time).mean()
+    one = np.ones(len(time))
+    constant = np.allclose(design @ np.linalg.lstsq(design, one, rcond=None)[0], one, rtol=0, atol=1e-6)
+    center = np.log(time).mean() if constant else 0.0  # a shift of log T is one of the coefficients then, or is none
     frame = np.column_stack([-design, np.log(time) - center])  # z = frame @ (beta / sigma, 1 / sigma)
     start = np.linalg.lstsq(design, frame[:, -1], rcond=None)[0]
     spread = max(float(np.std(frame[:, -1] - design @ start)), 0.05)

@@ -62,8 +62,14 @@ def crossing_excess(
     Raises
     ------
     ValueError
-        For labels that there are not.
+        For labels that there are not, or flags that are neither true nor false, or not of one shape.
     """
+    low, crossed = check_flags(low, "low"), check_flags(crossed, "crossed")
+    if low.ndim != 2 or low.shape != crossed.shape or np.shape(own) != (len(low),):
+        raise ValueError(
+            f"low and crossed must have shape (chains, labels), and own one label for each chain, got {low.shape}, "
+            f"{crossed.shape} and {np.shape(own)}"
+        )
     own, label = check_indices(own, low.shape[1], "own"), check_count(label, "label", most=low.shape[1] - 1)
     rest = low.copy()
     rest[np.arange(len(rest)), own] = False
@@ -84,7 +90,7 @@ def chance_crossing(share: float, looks: int) -> float:
     looks = check_count(looks, "looks")
     if not 0 <= share <= 1:
         raise ValueError(f"share must lie in 0 .. 1, got {share!r}")
-    return 1 - (1 - share) ** looks
+    return float(-np.expm1(looks * np.log1p(-share))) if share < 1 else float(looks > 0)
 
 
 def surviving_difference(values: ArrayLike, survives: ArrayLike, *, unit: str = "chains") -> Estimate:
