@@ -13,7 +13,7 @@ import scipy.stats
 from numpy.typing import ArrayLike
 from scipy.special import log_ndtr
 
-from glauber_lib.checks import check_count, check_flags, check_labels, check_seed
+from glauber_lib.checks import check_count, check_flags, check_labels, check_numbers, check_seed
 from glauber_lib.resampling import with_width
 from glauber_lib.stats import Interval
 
@@ -61,8 +61,9 @@ def fit_log_normal(
         For times that are not positive and finite, events that are neither true nor false, a design or weights that are
         no numbers, or arguments of different lengths.
     """
-    time, observed, design = np.asarray(time, float), check_flags(observed, "observed"), np.asarray(design, float)
-    weights = np.ones((1, len(time))) if weights is None else np.asarray(weights, float)
+    time, observed = check_numbers(time, "times"), check_flags(observed, "observed")
+    design = check_numbers(design, "design")
+    weights = np.ones((1, len(time))) if weights is None else check_numbers(weights, "weights")
     if not (time > 0).all() or not np.isfinite(time).all():
         raise ValueError("times must be positive and finite; give a censored one the end of its observation")
     if observed.shape != time.shape or len(design) != len(time) or weights.shape[1:] != time.shape:
@@ -72,7 +73,9 @@ def fit_log_normal(
         )
     if not np.isfinite(design).all() or not np.isfinite(weights).all() or (weights < 0).any():
         raise ValueError("design and weights must be finite, and weights not negative")
-    center = np.log(time).mean()
+    one = np.ones(len(time))
+    constant = np.allclose(design @ np.linalg.lstsq(design, one, rcond=None)[0], one, rtol=0, atol=1e-6)
+    center = np.log(time).mean() if constant else 0.0  # a shift of log T is one of the coefficients then, or is none
     frame = np.column_stack([-design, np.log(time) - center])  # z = frame @ (beta / sigma, 1 / sigma)
     start = np.linalg.lstsq(design, frame[:, -1], rcond=None)[0]
     spread = max(float(np.std(frame[:, -1] - design @ start)), 0.05)
@@ -158,7 +161,7 @@ def resampled_interval(value: float, draws: ArrayLike, n_units: int) -> Interval
     that. Both ends are nan if the value, or more than a twentieth of the draws, is not finite, and of draws that
     are all one.
     """
-    draws = np.asarray(draws, float)
+    draws = check_numbers(draws, "draws")
     found = draws[np.isfinite(draws)]
     if not np.isfinite(value) or len(found) < 0.95 * len(draws) or len(found) < 2 or n_units < 2:
         return np.nan, np.nan

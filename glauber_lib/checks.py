@@ -42,9 +42,30 @@ def check_seed(seed: Any) -> int:
     return check_count(seed, "seed", most=2**64 - 1)
 
 
+def unmasked(values: Any, name: str) -> np.ndarray:
+    """Values as array; ValueError for an array of which some are masked: they would count like all others."""
+    if np.ma.is_masked(values):
+        raise ValueError(f"{name} must be an array without a mask, got {np.ma.count_masked(values)} masked: leave out")
+    return np.asarray(values)
+
+
+def check_numbers(values: npt.ArrayLike, name: str) -> np.ndarray:
+    """Numbers as float64 array of their shape, nan and infinite ones as they are.
+
+    Raises
+    ------
+    ValueError
+        For texts, also of digits, and for an array of which some values are masked.
+    """
+    array = unmasked(values, name)
+    if array.dtype.kind in "SU" or (array.dtype.kind == "O" and any(isinstance(x, str | bytes) for x in array.flat)):
+        raise ValueError(f"{name} must be numbers, got texts such as {next(iter(array.flat))!r}")
+    return array.astype(float)
+
+
 def check_whole(values: npt.ArrayLike, name: str, least: int = 0, most: int | None = None) -> np.ndarray:
     """Whole numbers as int64 array of their shape; as `check_count`, and of at most 63 bits."""
-    array = np.asarray(values)
+    array = unmasked(values, name)
     kind = array.dtype.kind
     if kind == "f" and np.all(array == np.floor(array)) and np.all(np.abs(array) < 2.0**63):
         array, kind = array.astype(np.int64), "i"
@@ -64,7 +85,7 @@ def check_indices(values: npt.ArrayLike, size: int, name: str) -> np.ndarray:
     name : str
         What the error calls them.
     """
-    array = np.asarray(values)
+    array = unmasked(values, name)
     if array.size and (array.dtype.kind not in "iu" or array.min() < 0 or array.max() >= size):
         raise ValueError(f"{name} must be integers in 0..{size - 1}, got {_extent(array)}")
     return array.astype(np.int64)
@@ -72,19 +93,33 @@ def check_indices(values: npt.ArrayLike, size: int, name: str) -> np.ndarray:
 
 def check_flags(values: npt.ArrayLike, name: str) -> np.ndarray:
     """True or false in every place as bool array of their shape; ValueError for others, nan and texts among them."""
-    array = np.asarray(values)
+    array = unmasked(values, name)
     if not np.isin(array, (0, 1)).all() or array.dtype.kind not in "biufO":
         raise ValueError(f"{name} must be true or false in every place, got {array.ravel()[:5].tolist()}")
     return array.astype(bool)
 
 
 def check_labels(values: npt.ArrayLike, name: str, size: int | None = None) -> np.ndarray:
-    """One label for each row, of which there are `size`, as array; ValueError where one is missing (None or nan)."""
-    array = np.asarray(values)
-    missing = sum(one is None or one != one for one in array.ravel().tolist())
+    """One label for each row, of which there are `size`, as array in which different labels differ.
+
+    Raises
+    ------
+    ValueError
+        Where one is missing (None or nan), for texts among numbers, or for an array of which some are masked.
+    """
+    array = unmasked(values, name)
+    labels = array.tolist() if hasattr(values, "dtype") or array.ndim != 1 else list(values)  # type: ignore
+    missing = sum(one is None or type(one).__name__ == "NAType" or one != one for one in labels)
     if array.ndim != 1 or missing or len(array) != (len(array) if size is None else size):
         rows = "each row" if size is None else f"each of {size} rows"
         raise ValueError(f"{name} must hold one label for {rows}, got shape {array.shape} with {missing} missing")
+    texts = sum(isinstance(one, str) for one in labels)
+    if 0 < texts < len(labels):
+        raise ValueError(f"{name} must be all texts or all numbers, got {texts} texts of {len(labels)} labels")
+    if array.tolist() == labels:
+        return array
+    array = np.empty(len(labels), object)  # numpy rounds whole numbers beside others, and cuts texts at their end
+    array[:] = labels
     return array
 
 
@@ -119,7 +154,7 @@ def check_temperature(temperature: npt.ArrayLike, shape: tuple[int, ...] = ()) -
     ValueError
         Unless every temperature is positive and finite, and there is one, or as many as the shape asks for.
     """
-    values = np.asarray(temperature, dtype=float)
+    values = unmasked(temperature, "temperature").astype(float)
     if not np.all(np.isfinite(values) & (values > 0)):
         raise ValueError(f"temperature must be > 0 and finite, got {temperature}")
     if values.size != 1 and values.shape != shape:
@@ -176,9 +211,9 @@ def check_states(
     ValueError
         Unless all tokens are integers in 0 .. n_tokens - 1, and every state has a site.
     """
-    rows = [states] if isinstance(states, np.ndarray) else [np.asarray(row) for row in states]  # type: ignore
+    rows = [unmasked(states, "states")] if isinstance(states, np.ndarray) else [np.asarray(row) for row in states]  # type: ignore
     if len({row.shape for row in rows}) <= 1:
-        rows = [np.asarray(states)]
+        rows = [unmasked(states, "states")]
         if rows[0].ndim != 2 or rows[0].size == 0:
             raise ValueError(f"states must have shape (chains, sites), got {rows[0].shape}")
     for row in rows:
@@ -222,7 +257,7 @@ def check_state(state: npt.ArrayLike, n_tokens: int | None = None, *, fills: boo
     """A copy of one state as int64[n], without what fills it up; see `check_states`."""
     if np.ndim(state) != 1:
         raise ValueError(f"a state must have shape (sites,), got {np.shape(state)}")
-    tokens = check_states(np.asarray(state)[None], n_tokens, fills=fills)[0]
+    tokens = check_states(unmasked(state, "state")[None], n_tokens, fills=fills)[0]
     return tokens[tokens != ABSENT]
 
 

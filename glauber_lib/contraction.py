@@ -16,7 +16,15 @@ from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
 from glauber_lib.answers import ask
-from glauber_lib.checks import check_contexts, check_seed, check_temperature
+from glauber_lib.checks import (
+    check_contexts,
+    check_count,
+    check_numbers,
+    check_seed,
+    check_temperature,
+    check_whole,
+    unmasked,
+)
 from glauber_lib.draws import inverse_cdf, probabilities
 from glauber_lib.influence import Influence, contraction_norms, sufficient_temperature, threshold
 from glauber_lib.models import ConditionalModel
@@ -98,7 +106,7 @@ def crossing_estimate(temperatures: ArrayLike, values: ArrayLike, *, unit: str =
     def crossing(*columns):
         return threshold(temperatures, [np.mean(column) for column in columns])
 
-    return bootstrap_estimate(*np.asarray(values).T, unit=unit, statistic=crossing)
+    return bootstrap_estimate(*unmasked(values, "values").T, unit=unit, statistic=crossing)
 
 
 # Beside the theorems -------------------------------------------------------------------------------------------------
@@ -130,7 +138,7 @@ def growth_with_effort(found: Influence, efforts: ArrayLike, *, n_orders: int = 
     ----------
     found : Influence
     efforts : array_like, int[M]
-        Numbers of contexts.
+        Numbers of contexts, of those that were tried.
     n_orders : int
         Random orders of the contexts; a number of contexts stands for the first of each order.
     seed : int
@@ -140,13 +148,20 @@ def growth_with_effort(found: Influence, efforts: ArrayLike, *, n_orders: int = 
     DataFrame
         ``replacements`` (all, and half of them), ``contexts``, and the mean over orders, with the tenth and ninetieth
         percentile ``_low, _high``, of ``alpha`` and ``oscillation``, the thresholds of `condition_thresholds`.
+
+    Raises
+    ------
+    ValueError
+        For efforts that are no whole numbers from one to the number of contexts tried, or no order.
     """
     rng, n_contexts, rows = np.random.default_rng(check_seed(seed)), len(found.tv), []
+    n_orders = check_count(n_orders, "n_orders", least=1)
+    efforts = check_whole(efforts, "efforts", least=1, most=n_contexts)
     orders = [rng.permutation(n_contexts) for _ in range(n_orders)]
     for n_replacements in sorted({-(-found.tv.shape[1] // 2), found.tv.shape[1]}):
         part = found.first(n_contexts, n_replacements)
         by_context, delta = part.by_context, part.oscillation_by_context
-        for count in np.asarray(efforts).tolist():
+        for count in efforts.tolist():
             drawn = [order[:count] for order in orders]
             values = {
                 "alpha": [threshold(found.temperatures, by_context[k].max(0).sum(1).max(1)) for k in drawn],
@@ -164,23 +179,38 @@ def ratio_of_independent(above: Estimate, below: Estimate) -> Estimate:
     """Ratio of two independent positive estimates, with the interval that follows from theirs.
 
     On the logarithmic scale the distances from value to end add in squares (Zou and Donner, 2008). `n` and `unit` are
-    those of the estimate with fewer units.
+    those of the estimate with fewer units. A lower bound over an estimate is a lower bound, over an upper bound too;
+    an exact value is its own interval.
 
     Raises
     ------
     ValueError
-        If an estimate is not positive.
+        If an estimate is not positive, or both are bounds of one kind, whose ratio bounds nothing.
     """
     if above.value <= 0 or below.value <= 0:
         raise ValueError(f"a ratio needs positive estimates, got {above.value} and {below.value}")
     fewer = min(above, below, key=lambda estimate: estimate.n)
-    value, interval = above.value / below.value, None
-    if above.interval and below.interval:
+    value, interval, kind = above.value / below.value, None, _kind_of_ratio(above.kind, below.kind)
+    ends = [
+        (e.value, e.value) if e.interval is None and e.kind not in ("estimate", "censored") else e.interval
+        for e in (above, below)
+    ]
+    if all(ends) and (above.interval or below.interval):
         with np.errstate(divide="ignore"):
-            l1, u1 = np.log(np.maximum(above.interval, 0)) - np.log(above.value)
-            l2, u2 = np.log(np.maximum(below.interval, 0)) - np.log(below.value)
+            l1, u1 = np.log(np.maximum(ends[0], 0)) - np.log(above.value)
+            l2, u2 = np.log(np.maximum(ends[1], 0)) - np.log(below.value)
         interval = (float(value * np.exp(-np.hypot(l1, u2))), float(value * np.exp(np.hypot(u1, l2))))
-    return Estimate(value, interval, fewer.n, fewer.unit)
+    return Estimate(value, interval, fewer.n, fewer.unit, kind)
+
+
+def _kind_of_ratio(above, below):
+    """What the ratio of two kinds of `stats.KINDS` is."""
+    turned = {"lower bound": "upper bound", "upper bound": "lower bound"}
+    kinds = {above, turned.get(below, below)}
+    if kinds >= set(turned):
+        raise ValueError(f"a ratio of two bounds of one kind bounds nothing, got {above} over {below}")
+    order = (*turned, "censored", "estimate", "exact")
+    return next(kind for kind in order if kind in kinds)
 
 
 def waterfall(
@@ -236,7 +266,7 @@ def median_estimate(values: ArrayLike, unit: str = "contexts") -> Estimate:
 
     The interval is nan, nan below six values: their range covers less than 95%.
     """
-    values = np.sort(np.asarray(values, float))
+    values = np.sort(check_numbers(values, "values"))
     n = len(values)
     if np.isnan(values).any() or not n:
         return Estimate(np.nan, (np.nan, np.nan), n, unit)

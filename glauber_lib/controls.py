@@ -7,7 +7,7 @@ only as far as it exceeds the scorer's answer to texts of the same tokens in ano
 import numpy as np
 from numpy.typing import ArrayLike
 
-from glauber_lib.checks import check_contexts, check_count, check_flags, check_indices
+from glauber_lib.checks import check_contexts, check_count, check_flags, check_indices, check_numbers, unmasked
 from glauber_lib.stats import Estimate, bootstrap_estimate
 
 
@@ -35,7 +35,7 @@ def first_crossings(scores: ArrayLike, baseline: float) -> tuple[np.ndarray, np.
     ValueError
         For scores that are nan, or a baseline that is not finite.
     """
-    scores = np.asarray(scores)
+    scores = unmasked(scores, "scores")
     if np.isnan(scores).any() or not np.isfinite(baseline):
         raise ValueError(f"scores and baseline must be numbers, got {np.isnan(scores).sum()} nan, baseline {baseline}")
     low = scores[0] <= baseline
@@ -62,8 +62,14 @@ def crossing_excess(
     Raises
     ------
     ValueError
-        For labels that there are not.
+        For labels that there are not, or flags that are neither true nor false, or not of one shape.
     """
+    low, crossed = check_flags(low, "low"), check_flags(crossed, "crossed")
+    if low.ndim != 2 or low.shape != crossed.shape or np.shape(own) != (len(low),):
+        raise ValueError(
+            f"low and crossed must have shape (chains, labels), and own one label for each chain, got {low.shape}, "
+            f"{crossed.shape} and {np.shape(own)}"
+        )
     own, label = check_indices(own, low.shape[1], "own"), check_count(label, "label", most=low.shape[1] - 1)
     rest = low.copy()
     rest[np.arange(len(rest)), own] = False
@@ -84,7 +90,7 @@ def chance_crossing(share: float, looks: int) -> float:
     looks = check_count(looks, "looks")
     if not 0 <= share <= 1:
         raise ValueError(f"share must lie in 0 .. 1, got {share!r}")
-    return 1 - (1 - share) ** looks
+    return float(-np.expm1(looks * np.log1p(-share))) if share < 1 else float(looks > 0)
 
 
 def surviving_difference(values: ArrayLike, survives: ArrayLike, *, unit: str = "chains") -> Estimate:
@@ -99,7 +105,7 @@ def surviving_difference(values: ArrayLike, survives: ArrayLike, *, unit: str = 
         Of K looks at C chains: what was read, and whether the text is tokenised to the state again.
     unit : str
     """
-    values, survives = np.asarray(values, float), check_flags(survives, "survives")
+    values, survives = check_numbers(values, "values"), check_flags(survives, "survives")
     some = survives.any(0)
     if not some.any():
         return Estimate(np.nan, None, 0, unit)

@@ -8,7 +8,7 @@ import scipy.stats
 from numpy.typing import ArrayLike
 
 from glauber_lib.censored import fit_log_normal, group_weights, resampled_interval
-from glauber_lib.checks import check_flags, check_labels
+from glauber_lib.checks import check_flags, check_labels, check_numbers
 from glauber_lib.stats import Estimate, percentile_interval
 
 GROWTH: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -49,7 +49,7 @@ def compare_growth(
     DataFrame
         Indexed by law: ``a`` with its 95% interval ``low, high`` (`resampled_interval` of log a); ``aic`` (two
         parameters); ``excess``, the AIC less that of the best other law, with the interval ``excess_low, excess_high``
-        (percentiles of the bootstrap).
+        (percentiles of the bootstrap; nan where more than a twentieth of the resamples have no fit).
 
     Raises
     ------
@@ -68,7 +68,7 @@ def compare_growth(
         drawn[law] = 4 - 2 * many.log_likelihood
     table, aics = pd.DataFrame(rows).T, pd.DataFrame(drawn)  # aics: (resamples, laws)
     table["excess"] = [table.aic[law] - table.aic.drop(law).min() for law in GROWTH]
-    excess = {law: (aics[law] - aics.drop(columns=law).min(axis=1)).dropna() for law in GROWTH}
+    excess = {law: _of_fits(aics[law] - aics.drop(columns=law).min(axis=1)) for law in GROWTH}
     table["excess_low"], table["excess_high"] = np.transpose([percentile_interval(v) for v in excess.values()])
     return table
 
@@ -116,15 +116,22 @@ def growth_exponents(
         row["b_low"], row["b_high"] = resampled_interval(b, drawn[:, 1], units)
         if name == "free":
             row["c_low"], row["c_high"] = resampled_interval(c, drawn[:, 2], units)
-            found = drawn[np.isfinite(drawn).all(1)]
+            found = _of_fits(drawn)
             row["correlation"] = np.corrcoef(found[:, 1], found[:, 2])[0, 1] if len(found) > 1 else np.nan
         rows[name] = row
     columns = ["a", "b", "b_low", "b_high", "c", "c_low", "c_high", "correlation", "spread", "aic"]
     return pd.DataFrame(rows).T.reindex(index=["c = 1", "free"], columns=columns)
 
 
+def _of_fits(drawn):
+    """What resamples with a fit gave; nothing where more than a twentieth have none, as in `resampled_interval`."""
+    drawn = np.asarray(drawn)
+    found = drawn[np.isfinite(drawn.reshape(len(drawn), -1)).all(1)]
+    return found if len(found) >= 0.95 * len(drawn) else found[:0]
+
+
 def _checked(n, time, observed, groups):
-    n, time = np.asarray(n, float), np.asarray(time, float)
+    n, time = check_numbers(n, "lengths"), check_numbers(time, "times")
     observed, groups = check_flags(observed, "observed"), check_labels(groups, "groups")
     if not n.shape == time.shape == observed.shape == groups.shape:
         raise ValueError(
@@ -153,13 +160,13 @@ def slope_in_log_length(values: ArrayLike, n: ArrayLike, *, unit: str) -> Estima
     ValueError
         For fewer than two different lengths, one that is not positive and finite, or values that are not one for each.
     """
-    n, values = np.asarray(n, float), np.asarray(values, float)
+    n, values = check_numbers(n, "lengths"), check_numbers(values, "values")
     if n.ndim != 1 or not (np.isfinite(n) & (n > 0)).all() or len(np.unique(n)) < 2:
         raise ValueError(f"a slope needs two different lengths or more, each above 0, got {n.tolist()}")
     if values.ndim != 2 or values.shape[1] != len(n):
         raise ValueError(f"values must have shape (units, {len(n)}), one for each length, got {values.shape}")
     slopes = np.polyfit(np.log(n), values.T, 1)[0]
-    return _mean(slopes, unit)
+    return _mean(slopes, unit, rounding=1e-12 * np.abs(values).max(initial=0.0) / np.ptp(np.log(n)))
 
 
 def late_share(time: ArrayLike, after: ArrayLike, groups: ArrayLike, *, unit: str) -> Estimate:
@@ -186,15 +193,16 @@ def late_share(time: ArrayLike, after: ArrayLike, groups: ArrayLike, *, unit: st
     Estimate
         With Student's interval, cut to 0 and 1; no interval if all groups have the same share.
     """
-    time, after, groups = np.asarray(time, float), np.asarray(after, float), check_labels(groups, "groups")
+    time, after = check_numbers(time, "times"), check_numbers(after, "after")
+    groups = check_labels(groups, "groups")
     if np.isnan(time).any() or np.isnan(after).any():
         raise ValueError("times must be numbers, infinite where the event was not seen, got nan")
     table = pd.DataFrame({"group": groups, "late": np.isfinite(time)})[time > after]
     return _mean(table.groupby("group").late.mean().to_numpy(float), unit, within=(0, 1))
 
 
-def _mean(values, unit, within=(-np.inf, np.inf)):
-    if len(values) < 2 or np.ptp(values) == 0:  # equal values do not say how far the next would be
+def _mean(values, unit, within=(-np.inf, np.inf), rounding=1e-12):
+    if len(values) < 2 or np.ptp(values) <= rounding:  # equal values do not say how far the next would be
         return Estimate(float(values.mean()) if len(values) else np.nan, None, len(values), unit)
     half = scipy.stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
     low, high = np.clip([values.mean() - half, values.mean() + half], *within)

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from glauber_lib.answers import ask, check_scores, name_of
-from glauber_lib.checks import check_contexts, check_count, check_indices, check_seed, check_temperature
+from glauber_lib.checks import check_contexts, check_count, check_indices, check_numbers, check_seed, check_temperature
 from glauber_lib.draws import inverse_cdf, weights
 from glauber_lib.models import ConditionalModel
 
@@ -345,7 +345,7 @@ def mean_without_largest(values: ArrayLike, share: float = 0.05) -> float:
     For an exponential law and a share of 0.05 it is 0.842. It is nan if a value is, if there is none, or if the mean of
     all is zero.
     """
-    values = np.asarray(values, dtype=float)
+    values = check_numbers(values, "values")
     if not values.size or np.isnan(values).any() or not np.mean(values):
         return float("nan")
     return float(np.mean(values[values <= np.quantile(values, 1 - share)]) / np.mean(values))

@@ -13,7 +13,9 @@ from glauber_lib.answers import ask
 from glauber_lib.checkpoints import Checkpoint, Stored
 from glauber_lib.checks import (
     check_contexts,
+    check_count,
     check_indices,
+    check_numbers,
     check_replacements,
     check_seed,
     check_temperatures,
@@ -96,8 +98,14 @@ class Influence:
         return points.sample(min(most, len(points)), random_state=0).sort_index()
 
     def first(self, n_contexts: int, n_replacements: int) -> "Influence":
-        """What a smaller effort finds: the first contexts, and the first replacements of each."""
-        chosen = slice(n_contexts), slice(n_replacements)
+        """What a smaller effort finds: the first contexts, and the first replacements of each.
+
+        ValueError for numbers that are not those of contexts and replacements that were tried.
+        """
+        chosen = (
+            slice(check_count(n_contexts, "n_contexts", least=1, most=self.tv.shape[0])),
+            slice(check_count(n_replacements, "n_replacements", least=1, most=self.tv.shape[1])),
+        )
         return Influence(self.temperatures, self.tv[chosen], self.delta[chosen])
 
 
@@ -290,7 +298,7 @@ def contraction_norms(matrix: np.ndarray) -> dict[str, float]:
     ValueError
         Unless `matrix` is a square of finite numbers.
     """
-    matrix = np.asarray(matrix, float)
+    matrix = check_numbers(matrix, "matrix")
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size or not np.isfinite(matrix).all():
         raise ValueError(f"influence must be a square matrix of finite numbers, got shape {matrix.shape}")
     return {
@@ -308,7 +316,7 @@ def threshold(temperatures: ArrayLike, values: ArrayLike) -> float:
     `temperatures` float[K], which may come in any order, or if a value is nan. From an infinite value on it is the next
     temperature. ValueError for temperatures that are none, or not one for each.
     """
-    temperatures, values = check_temperatures(temperatures), np.asarray(values, float)
+    temperatures, values = check_temperatures(temperatures), check_numbers(values, "values")
     if values.shape != temperatures.shape:
         raise ValueError(f"need one value for each of {len(temperatures)} temperatures, got shape {values.shape}")
     order = np.argsort(temperatures)
@@ -330,7 +338,15 @@ def sufficient_temperature(oscillation: np.ndarray) -> float:
     ----------
     oscillation : ndarray, float64[n, n]
         :math:`\delta_{ij}` at [i, j]; from `Influence.oscillation` it is a lower bound, and so is the temperature.
+
+    Raises
+    ------
+    ValueError
+        For what is no square, or holds nan; an infinite oscillation gives an infinite temperature.
     """
+    oscillation = check_numbers(oscillation, "oscillation")
+    if oscillation.ndim != 2 or len(set(oscillation.shape)) > 1 or not oscillation.size or np.isnan(oscillation).any():
+        raise ValueError(f"oscillation must be a square matrix of numbers, got shape {oscillation.shape}")
     return float(oscillation.sum(0).max() / 4)
 
 

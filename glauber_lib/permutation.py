@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from glauber_lib.checks import check_count, check_indices, check_labels, check_seed
+from glauber_lib.checks import check_count, check_indices, check_labels, check_numbers, check_seed
 
 
 def _resampling(seed, n_resamples):
@@ -18,7 +18,7 @@ def holm(p: ArrayLike) -> np.ndarray:
     A p-value that is nan is of a test that could not be done: it stays nan and counts for nothing. ValueError for
     others outside of 0 .. 1.
     """
-    p = np.asarray(p, dtype=float)
+    p = check_numbers(p, "p")
     if p.ndim != 1 or ((p < 0) | (p > 1)).any():  # nan is neither
         raise ValueError(f"p must be a list of numbers in 0..1, or nan, got {p}")
     order = np.argsort(p)[: (~np.isnan(p)).sum()]  # nan is sorted last
@@ -58,7 +58,7 @@ def label_rises(gains: ArrayLike, own: ArrayLike, *, n_resamples: int = 10_000, 
         If `gains` are no numbers by scorer, chain and label, one is not finite, or `own` does not hold one of the
         labels for each chain.
     """
-    gains, rng, n_resamples = np.asarray(gains, float), *_resampling(seed, n_resamples)
+    gains, rng, n_resamples = check_numbers(gains, "gains"), *_resampling(seed, n_resamples)
     if gains.ndim != 3 or not gains.size:
         raise ValueError(f"gains must have shape (scorers, chains, labels), got {gains.shape}")
     n_scorers, n_chains, n_labels = gains.shape
@@ -143,16 +143,16 @@ def group_difference(
     ValueError
         If `values` is no table, a value is not finite, or `groups` or `blocks` do not hold one label for each row.
     """
-    values, rng, n_resamples = np.asarray(values, float), *_resampling(seed, n_resamples)
+    values, rng, n_resamples = check_numbers(values, "values"), *_resampling(seed, n_resamples)
     _check_table(values, "values")
-    for name, labels in {"groups": groups, "blocks": groups if blocks is None else blocks}.items():
-        check_labels(labels, name, len(values))
-    block = np.zeros(len(values), int) if blocks is None else np.unique(np.asarray(blocks), return_inverse=True)[1]
+    groups = check_labels(groups, "groups", len(values))
+    blocks = np.zeros(len(values), int) if blocks is None else check_labels(blocks, "blocks", len(values))
+    block = np.unique(blocks, return_inverse=True)[1]
     places = [np.flatnonzero(block == k) for k in range(block.max() + 1)]
     centered = np.empty_like(values)
     for place in places:
         centered[place] = values[place] - values[place].mean(0)
-    index = np.unique(np.asarray(groups), return_inverse=True)[1]
+    index = np.unique(groups, return_inverse=True)[1]
     mixed = any(len(np.unique(index[place])) > 1 for place in places)
     if not mixed or (centered**2).sum() <= 1e-24 * (values**2).sum():  # but for rounding
         return np.nan, np.nan

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.stats
 from numpy.typing import ArrayLike
 
-from glauber_lib.checks import check_labels
+from glauber_lib.checks import check_labels, check_numbers
 
 Interval = tuple[float, float]
 FEWEST = 5  # units of a bootstrap: the resamples of fewer do not reach as far as a 95% interval must
@@ -15,7 +15,7 @@ FEWEST = 5  # units of a bootstrap: the resamples of fewer do not reach as far a
 
 def has_nan(sample: ArrayLike) -> bool:
     """Whether a value is nan."""
-    return bool(np.isnan(np.asarray(sample, dtype=float)).any())
+    return bool(np.isnan(check_numbers(sample, "samples")).any())
 
 
 def members(groups: ArrayLike | None, n_rows: int) -> Sequence[np.ndarray]:
@@ -73,7 +73,7 @@ def percentile_interval(draws: ArrayLike, tail: float = 0.025) -> Interval:
 
     Both ends are nan if a value is nan, if there are none, or if the middle has no width: nothing is known then.
     """
-    draws = np.asarray(draws, dtype=float)
+    draws = check_numbers(draws, "draws")
     if not len(draws) or np.isnan(draws).any():
         return np.nan, np.nan
     method = "linear" if np.isfinite(draws).all() else "inverted_cdf"

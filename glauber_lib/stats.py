@@ -13,7 +13,7 @@ import pandas as pd
 import scipy.stats
 from numpy.typing import ArrayLike
 
-from glauber_lib.checks import check_count, check_seed
+from glauber_lib.checks import check_count, check_numbers, check_seed, unmasked
 from glauber_lib.resampling import FEWEST, Interval, bca_interval, has_nan, mean_interval, members
 from glauber_lib.resampling import percentile_interval as percentile_interval
 
@@ -178,10 +178,10 @@ def bootstrap_estimate(
         What a group is or, without groups, a row.
     """
     options = {"statistic": statistic, "groups": groups, "n_resamples": n_resamples, "seed": seed}
-    n = len(np.asarray(samples[0])) if groups is None else len(np.unique(np.asarray(groups)))
-    interval, unknown = bootstrap_interval(*samples, **options), not n or any(map(has_nan, samples))
-    columns = (np.asarray(sample, dtype=float) for sample in samples)  # tables would be matched by their labels
-    return Estimate(np.nan if unknown else float(statistic(*columns)), interval, n, unit)
+    interval, unknown = bootstrap_interval(*samples, **options), any(map(has_nan, samples))
+    columns = [check_numbers(sample, "samples") for sample in samples]  # tables would be matched by their labels
+    n = len(members(groups, len(columns[0])))
+    return Estimate(np.nan if unknown or not n else float(statistic(*columns)), interval, n, unit)
 
 
 def bootstrap_interval(
@@ -223,7 +223,7 @@ def bootstrap_interval(
         If the samples differ in length, or `groups` does not hold one label for each row.
     """
     seed, n_resamples = check_seed(seed), check_count(n_resamples, "n_resamples", least=1)
-    columns = [np.asarray(sample, dtype=float) for sample in samples]
+    columns = [check_numbers(sample, "samples") for sample in samples]
     if len({column.shape for column in columns}) != 1 or columns[0].ndim != 1:
         raise ValueError(f"samples must be rows of one length, got shapes {[column.shape for column in columns]}")
     units = members(groups, len(columns[0]))
@@ -286,7 +286,7 @@ def mean_band(samples: ArrayLike, *, within: Interval = (-np.inf, np.inf)) -> pd
     ValueError
         For samples of another shape.
     """
-    samples = np.asarray(samples, dtype=float)
+    samples = check_numbers(samples, "samples")
     if samples.ndim != 2:
         raise ValueError(f"samples must have shape (units, quantities), got {samples.shape}")
     n, mean = len(samples), samples.mean(0)
@@ -294,10 +294,8 @@ def mean_band(samples: ArrayLike, *, within: Interval = (-np.inf, np.inf)) -> pd
     if n > 1:
         half = scipy.stats.t.ppf(0.975, n - 1) * samples.std(0, ddof=1) / np.sqrt(n)
         half[np.ptp(samples, axis=0) <= 1e-12 * np.abs(mean)] = np.nan  # but for rounding
-    low, high = (
-        np.maximum(mean - half, np.minimum(mean, within[0])),
-        np.minimum(mean + half, np.maximum(mean, within[1])),
-    )
+    low = np.maximum(mean - half, np.minimum(mean, within[0]))
+    high = np.minimum(mean + half, np.maximum(mean, within[1]))
     return pd.DataFrame({"mean": mean, "low": low, "high": high})
 
 
@@ -322,12 +320,12 @@ def binned_intervals(x: ArrayLike, y: ArrayLike, *, groups: ArrayLike | None = N
     ValueError
         If there is no row, or an `x` is nan or infinite: its row has no bin.
     """
-    odd = ~np.isfinite(np.asarray(x, float))
+    odd = ~np.isfinite(check_numbers(x, "x"))
     if odd.any() or not odd.size:
         raise ValueError(f"x must be finite numbers, got nan or infinity in {odd.sum()} rows of {odd.size}: drop those")
     columns = {
         "x": np.asarray(x),
-        "y": np.asarray(y),
+        "y": unmasked(y, "y"),
         "group": np.arange(len(np.asarray(x))) if groups is None else groups,
     }
     table, rows = pd.DataFrame(columns), []
@@ -343,7 +341,7 @@ def binned_intervals(x: ArrayLike, y: ArrayLike, *, groups: ArrayLike | None = N
 def rank_correlation(x: ArrayLike, y: ArrayLike) -> float:
     """Spearman's ρ; nan if a value is nan, or if all values of `x` or of `y` are the same."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        return float(np.corrcoef(scipy.stats.rankdata(x), scipy.stats.rankdata(y))[0, 1])
+        return float(np.corrcoef(*(scipy.stats.rankdata(check_numbers(values, "values")) for values in (x, y)))[0, 1])
 
 
 # Convergence of chains -----------------------------------------------------------------------------------------------
@@ -378,7 +376,7 @@ def convergence(draws: ArrayLike) -> dict[str, float]:
         warnings.simplefilter("ignore", FutureWarning)  # arviz announces its next version at import
         import arviz
 
-    draws = np.asarray(draws, float)
+    draws = check_numbers(draws, "draws")
     if draws.ndim != 2 or draws.shape[0] < 2 or draws.shape[1] < 4:
         raise ValueError(f"need at least 2 chains of 4 draws, got shape {draws.shape}")
     if not np.isfinite(draws).all():
@@ -396,5 +394,7 @@ def convergence(draws: ArrayLike) -> dict[str, float]:
 
 
 def true_runs(flags: ArrayLike) -> np.ndarray:
-    """First and past-the-last index of every maximal run of true flags, int64[K, 2]."""
-    return np.flatnonzero(np.diff(np.concatenate([[0], np.asarray(flags, bool), [0]]))).reshape(-1, 2)
+    """First and past-the-last index of every maximal run of true flags, int64[K, 2]; ValueError for nan or texts."""
+    if has_nan(flags):
+        raise ValueError("flags must be true or false in every place, got nan")
+    return np.flatnonzero(np.diff(np.concatenate([[0], check_numbers(flags, "flags") != 0, [0]]))).reshape(-1, 2)

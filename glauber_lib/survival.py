@@ -8,6 +8,7 @@ import pandas as pd
 import scipy.stats
 from numpy.typing import ArrayLike
 
+from glauber_lib.checks import check_flags, check_numbers
 from glauber_lib.stats import Estimate
 
 
@@ -15,13 +16,11 @@ def _kaplan_meier(time, observed):
     """The curve of right-censored times; None if no event was seen."""
     from statsmodels.duration.survfunc import SurvfuncRight  # takes a second, and not every reader of topics asks
 
-    time, observed = np.asarray(time, float), np.asarray(observed, float)
+    time, observed = check_numbers(time, "times"), check_flags(observed, "observed")
     if time.shape != observed.shape or time.ndim != 1:
         raise ValueError(f"time and observed must be rows of one length, got shapes {time.shape} and {observed.shape}")
     if not np.isfinite(time).all() or (time < 0).any():
         raise ValueError(f"times must be finite and not negative, got {time[~(np.isfinite(time) & (time >= 0))][:5]}")
-    if not np.isin(observed, (0, 1)).all():
-        raise ValueError(f"observed must be true or false, got {observed[~np.isin(observed, (0, 1))][:5]}")
     return SurvfuncRight(time, observed.astype(int)) if observed.any() else None
 
 
@@ -67,7 +66,7 @@ def time_until(time: ArrayLike, observed: ArrayLike, share: float, *, unit: str)
     if not 0 < share < 1:
         raise ValueError(f"share must lie above 0 and below 1, got {share!r}")
     fit, n = _kaplan_meier(time, observed), len(np.asarray(time))
-    kind = "estimate" if np.all(observed) else "censored"
+    kind = "estimate" if check_flags(observed, "observed").all() else "censored"
     if fit is None:
         return Estimate(np.nan, (np.nan, np.inf), n, unit, kind)
     left = 1 - Fraction(share).limit_denominator(1_000_000)

@@ -1,0 +1,82 @@
+"""What statistics are given: labels that are missing or of two kinds, masks, texts in place of numbers, flags."""
+
+import numpy as np
+import pytest
+
+from glauber_lib import censored, checks, growth, permutation, stats, survival
+
+VALUES = np.arange(1.0, 9.0)
+
+
+def test_a_missing_label_in_a_list_of_texts_is_seen():
+    holes = [*"abcdef", np.nan, np.nan]
+    calls = [
+        lambda: stats.bootstrap_estimate(VALUES, groups=holes, unit="groups"),
+        lambda: stats.bootstrap_interval(VALUES, groups=holes),
+        lambda: stats.bootstrap_estimate(VALUES, groups=[*"abcdefg", None], unit="groups"),
+        lambda: censored.group_weights(["a", "b", np.nan, np.nan], 3),
+        lambda: permutation.group_difference(VALUES.reshape(4, 2), ["a", "b", np.nan, "a"]),
+        lambda: growth.late_share([1, 2.0], [0, 0], ["a", np.nan], unit="groups"),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="missing"):
+            call()
+
+
+def test_texts_beside_numbers_are_no_labels():
+    with pytest.raises(ValueError, match="all texts or all numbers"):
+        stats.bootstrap_estimate(VALUES, groups=[1, 2, 3, 4, 5, 6, "1", "2"], unit="groups")
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [[2**63, 2**63 + 1, -1, 2, 3, 4], [2**53 + 1, 2**53, 1.5, 2, 3, 4], ["a", "a\0", "b", "c", "d", "e"]],
+    ids=["large", "beside a fraction", "trailing zero"],
+)
+def test_labels_that_numpy_makes_equal_stay_apart(labels):
+    assert stats.bootstrap_estimate(VALUES[:6], groups=labels, unit="groups").n == 6
+    assert censored.group_weights(labels, 2).shape == (2, 6)
+
+
+def test_labels_of_one_kind_stay_as_numpy_reads_them():
+    for labels in (["a", "b"], [1, 2], [1.5, 2], [True, False], np.array([1, 2], np.int32)):
+        assert checks.check_labels(labels, "groups").dtype == np.asarray(labels).dtype
+
+
+def test_masked_values_do_not_count_in_silence():
+    masked = np.ma.array([1.0, 2, 3, 1000, 2, 3], mask=[0, 0, 0, 1, 0, 0])
+    seen = np.ones(6, bool)
+    calls = [
+        lambda: stats.bootstrap_estimate(masked, unit="rows"),
+        lambda: stats.mean_band(masked[:, None]),
+        lambda: stats.rank_correlation(masked, VALUES[:6]),
+        lambda: permutation.holm(np.ma.array([0.01, 0.02, 0.9], mask=[0, 1, 0])),
+        lambda: permutation.label_rises(np.ma.masked_greater(np.ones((1, 3, 3)), 0), [0, 1, 2]),
+        lambda: survival.time_until(masked, seen, 0.5, unit="rows"),
+        lambda: censored.fit_log_normal(masked, seen, np.ones((6, 1))),
+        lambda: checks.check_states(np.ma.array([[1, 2]], mask=[[0, 1]])),
+        lambda: checks.check_indices(np.ma.array([1, 2], mask=[0, 1]), 3, "sites"),
+        lambda: checks.check_flags(np.ma.array([True, True], mask=[0, 1]), "flags"),
+        lambda: checks.check_temperature(np.ma.array([1.0, 2], mask=[0, 1]), (2,)),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="mask"):
+            call()
+    assert stats.bootstrap_estimate(np.ma.array(VALUES), unit="rows").value == VALUES.mean()  # nothing is masked
+
+
+def test_texts_of_digits_are_no_numbers():
+    for call in (
+        lambda: stats.rank_correlation(["10", "9", "8"], [10, 9, 8]),
+        lambda: survival.time_until([1, 2, 3, 4], ["1", "0", "1", "1"], 0.5, unit="rows"),
+        lambda: stats.bootstrap_interval(["1", "2", "4"]),
+    ):
+        with pytest.raises(ValueError, match=r"texts|true or false"):
+            call()
+
+
+def test_runs_are_of_flags_alone():
+    for flags in ([0, np.nan, 1.0, 0], ["False", "True", "1"]):
+        with pytest.raises(ValueError, match=r"true or false|texts"):
+            stats.true_runs(flags)
+    assert stats.true_runs([0, 1, 1, 0, 1]).tolist() == [[1, 3], [4, 5]]
