@@ -154,8 +154,10 @@ def group_weights(groups: ArrayLike, n_resamples: int, seed: int = 0) -> np.ndar
     return counts[:, group].astype(float)
 
 
-def resampled_interval(value: float, draws: ArrayLike, n_units: int) -> Interval:
-    """95% interval of an estimate from its bootstrap: Student's quantile times the standard deviation of the draws.
+def resampled_interval(value: float, draws: ArrayLike, n_units: int, tail: float = 0.025) -> Interval:
+    """Interval of an estimate from its bootstrap: Student's quantile times the standard deviation of the draws.
+
+    A share `tail` lies beyond either end; by default it is the 95% interval.
 
     With few units the percentile interval is too narrow; Student's quantile of ``n_units - 1`` degrees makes up for
     that. Both ends are nan if the value, or more than a twentieth of the draws, is not finite, and of draws that
@@ -165,5 +167,5 @@ def resampled_interval(value: float, draws: ArrayLike, n_units: int) -> Interval
     found = draws[np.isfinite(draws)]
     if not np.isfinite(value) or len(found) < 0.95 * len(draws) or len(found) < 2 or n_units < 2:
         return np.nan, np.nan
-    half = scipy.stats.t.ppf(0.975, n_units - 1) * found.std(ddof=1)
+    half = scipy.stats.t.ppf(1 - tail, n_units - 1) * found.std(ddof=1)
     return with_width(value - half, value + half)

@@ -191,7 +191,7 @@ def ratio_of_independent(above: Estimate, below: Estimate) -> Estimate:
         raise ValueError(f"a ratio needs positive estimates, got {above.value} and {below.value}")
     fewer = min(above, below, key=lambda estimate: estimate.n)
     value, interval, kind = above.value / below.value, None, _kind_of_ratio(above.kind, below.kind)
-    ends = [
+    ends: Any = [
         (e.value, e.value) if e.interval is None and e.kind not in ("estimate", "censored") else e.interval
         for e in (above, below)
     ]

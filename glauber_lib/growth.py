@@ -8,7 +8,7 @@ import scipy.stats
 from numpy.typing import ArrayLike
 
 from glauber_lib.censored import fit_log_normal, group_weights, resampled_interval
-from glauber_lib.checks import check_flags, check_labels, check_numbers
+from glauber_lib.checks import check_count, check_flags, check_labels, check_numbers
 from glauber_lib.stats import Estimate, percentile_interval
 
 GROWTH: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -27,6 +27,7 @@ def compare_growth(
     groups: ArrayLike,
     n_resamples: int = 500,
     seed: int = 0,
+    looks: int = 1,
 ) -> pd.DataFrame:
     r"""Fits of :math:`T = a f(n) e^{\sigma\varepsilon}` with normal :math:`\varepsilon`, for the laws f of `GROWTH`.
 
@@ -43,11 +44,14 @@ def compare_growth(
         resampled.
     n_resamples : int
     seed : int
+    looks : int
+        How many such fits are made of the same groups. The intervals are at 1 - 0.05 / looks, 95% for all together
+        (Bonferroni).
 
     Returns
     -------
     DataFrame
-        Indexed by law: ``a`` with its 95% interval ``low, high`` (`resampled_interval` of log a); ``aic`` (two
+        Indexed by law: ``a`` with its interval ``low, high`` (`resampled_interval` of log a); ``aic`` (two
         parameters); ``excess``, the AIC less that of the best other law, with the interval ``excess_low, excess_high``
         (percentiles of the bootstrap; nan where more than a twentieth of the resamples have no fit).
 
@@ -57,24 +61,32 @@ def compare_growth(
         For fewer than two lengths, a length below 2, fewer than two groups, or what `fit_log_normal` refuses.
     """
     n, time, observed, groups = _checked(n, time, observed, groups)
+    tail = 0.025 / check_count(looks, "looks", least=1)
     weights, units = group_weights(groups, n_resamples, seed), len(np.unique(groups))
     rows, drawn, constant = {}, {}, np.ones((len(n), 1))
     for law, function in GROWTH.items():
         fit = fit_log_normal(time / function(n), observed, constant)
         many = fit_log_normal(time / function(n), observed, constant, weights)
         location = fit.coefficients[0, 0]
-        low, high = np.exp(resampled_interval(location, many.coefficients[:, 0], units))
+        low, high = np.exp(resampled_interval(location, many.coefficients[:, 0], units, tail))
         rows[law] = {"a": np.exp(location), "low": low, "high": high, "aic": 4 - 2 * fit.log_likelihood[0]}
         drawn[law] = 4 - 2 * many.log_likelihood
     table, aics = pd.DataFrame(rows).T, pd.DataFrame(drawn)  # aics: (resamples, laws)
     table["excess"] = [table.aic[law] - table.aic.drop(law).min() for law in GROWTH]
     excess = {law: _of_fits(aics[law] - aics.drop(columns=law).min(axis=1)) for law in GROWTH}
-    table["excess_low"], table["excess_high"] = np.transpose([percentile_interval(v) for v in excess.values()])
+    table["excess_low"], table["excess_high"] = np.transpose([percentile_interval(v, tail) for v in excess.values()])
     return table
 
 
 def growth_exponents(
-    n: ArrayLike, time: ArrayLike, observed: ArrayLike, *, groups: ArrayLike, n_resamples: int = 500, seed: int = 0
+    n: ArrayLike,
+    time: ArrayLike,
+    observed: ArrayLike,
+    *,
+    groups: ArrayLike,
+    n_resamples: int = 500,
+    seed: int = 0,
+    looks: int = 1,
 ) -> pd.DataFrame:
     r"""Fits of :math:`T = a\, n^b (\log n)^c e^{\sigma\varepsilon}`, with c = 1 held and with b and c free.
 
@@ -84,13 +96,13 @@ def growth_exponents(
 
     Parameters
     ----------
-    n, time, observed, groups, n_resamples, seed
+    n, time, observed, groups, n_resamples, seed, looks
         See `compare_growth`.
 
     Returns
     -------
     DataFrame
-        Indexed ``"c = 1", "free"``: ``a, b, c, spread, aic``; the 95% intervals ``b_low, b_high, c_low, c_high``
+        Indexed ``"c = 1", "free"``: ``a, b, c, spread, aic``; the intervals ``b_low, b_high, c_low, c_high``
         (`resampled_interval`); ``correlation`` of b and c over the resamples. A free fit needs three lengths, and is
         nan without.
 
@@ -100,6 +112,7 @@ def growth_exponents(
         As `compare_growth`.
     """
     n, time, observed, groups = _checked(n, time, observed, groups)
+    tail = 0.025 / check_count(looks, "looks", least=1)
     weights, units = group_weights(groups, n_resamples, seed), len(np.unique(groups))
     log, one = np.log(n), np.ones(len(n))
     fits = {"c = 1": (time / log, [one, log])}
@@ -113,9 +126,9 @@ def growth_exponents(
         (offset, b), c = fit.coefficients[0, :2], fit.coefficients[0, 2] if name == "free" else 1.0
         row = {"a": np.exp(offset), "b": b, "c": c, "spread": fit.spread[0]}
         row["aic"] = 2 * (len(columns) + 1) - 2 * fit.log_likelihood[0]
-        row["b_low"], row["b_high"] = resampled_interval(b, drawn[:, 1], units)
+        row["b_low"], row["b_high"] = resampled_interval(b, drawn[:, 1], units, tail)
         if name == "free":
-            row["c_low"], row["c_high"] = resampled_interval(c, drawn[:, 2], units)
+            row["c_low"], row["c_high"] = resampled_interval(c, drawn[:, 2], units, tail)
             found = _of_fits(drawn)
             row["correlation"] = np.corrcoef(found[:, 1], found[:, 2])[0, 1] if len(found) > 1 else np.nan
         rows[name] = row

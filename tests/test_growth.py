@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from glauber_lib.growth import GROWTH, compare_growth, growth_exponents, late_share, slope_in_log_length
 
@@ -154,3 +155,17 @@ def test_events_and_groups_that_are_missing_are_refused():
 def test_what_has_no_slope_is_refused(values, n, said):
     with pytest.raises(ValueError, match=said):
         slope_in_log_length(values, n, unit="passages")
+
+
+def test_more_looks_at_the_same_groups_widen_every_interval():
+    rng = np.random.default_rng(1)
+    n, groups = np.repeat([5, 10, 20], 30), np.tile(np.arange(30), 3)
+    time = n * np.exp(0.5 * rng.normal(size=90))
+    for fit, ends in ((compare_growth, ("low", "high")), (growth_exponents, ("b_low", "b_high"))):
+        one, three = (fit(n, time, np.ones(90, bool), groups=groups, looks=k) for k in (1, 3))
+        assert (three[ends[0]] < one[ends[0]]).all() and (three[ends[1]] > one[ends[1]]).all()
+    width = lambda table: (table.b_high - table.b_low)["c = 1"]  # noqa: E731
+    expected = scipy.stats.t.ppf(1 - 0.025 / 3, 29) / scipy.stats.t.ppf(0.975, 29)
+    assert width(three) / width(one) == pytest.approx(expected)
+    with pytest.raises(ValueError, match="looks"):
+        compare_growth(n, time, np.ones(90, bool), groups=groups, looks=0)
