@@ -8,6 +8,8 @@ after one maximally coupled step at a common uniform site. The sum is the influe
 for the largest sum over all states and sites to lie below one; a chain meets typical ones.
 """
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import scipy.stats
