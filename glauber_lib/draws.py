@@ -4,6 +4,7 @@ Step `t` of chain `k` uses the numbers that Philox with key (seed, k) gives at c
 function of seed, chain and start; it depends neither on the batch it is computed in nor on where it was resumed.
 """
 
+import math
 import operator
 from collections.abc import Sequence
 
@@ -75,11 +76,15 @@ def uniforms(
 def weights(scores: torch.Tensor, temperature: npt.ArrayLike) -> torch.Tensor:
     r"""Unnormalised conditional law float64[B, V] of scores [B, V] at temperatures [B].
 
-    :math:`\exp((s_v - \max_u s_u) / \tau)`: the largest weight is one.
+    :math:`\exp((s_v - \max_u s_u) / \tau)`: the largest weight is one. ValueError unless every temperature is positive
+    and finite.
     """
+    temperature = torch.as_tensor(temperature, dtype=torch.float64)
+    if not ((temperature > 0) & (temperature < torch.inf)).all():
+        raise ValueError(f"temperature must be > 0 and finite, got {temperature.tolist()}")
     scaled = scores.to(torch.float64, copy=True)
     scaled -= scaled.amax(-1, keepdim=True)
-    scaled /= torch.as_tensor(temperature, dtype=torch.float64, device=scores.device)[..., None]
+    scaled /= temperature.to(scores.device)[..., None]
     return scaled.exp_()
 
 
@@ -109,7 +114,7 @@ def inverse_cdf(weights: torch.Tensor, uniform: torch.Tensor) -> tuple[torch.Ten
     Raises
     ------
     ValueError
-        For weights or uniforms of another precision, or weights of a row that sum to zero or to no number.
+        For weights or uniforms of another precision, or weights of a row that sum to zero, to infinity or to no number.
     """
     if weights.dtype != torch.float64 or uniform.dtype != torch.float64:
         check_precision(weights.dtype, "weights")
@@ -117,8 +122,9 @@ def inverse_cdf(weights: torch.Tensor, uniform: torch.Tensor) -> tuple[torch.Ten
         weights, uniform = weights.double(), uniform.double()
     cumulative = weights.cumsum(-1)
     total = cumulative[:, -1]
-    if len(total) and not total.min().item() > 0:  # of nan the least is nan
-        raise ValueError(f"weights of a row must have a positive sum, got {total.min().item()}")
+    least, most = torch.stack(total.aminmax()).tolist() if len(total) else (1.0, 1.0)
+    if not 0 < least <= most < math.inf:  # of nan both are nan
+        raise ValueError(f"weights of a row must have a positive and finite sum, got {least} to {most}")
     target = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
     index = torch.searchsorted(cumulative, target[:, None], right=True)  # (B, 1)
     high = cumulative.gather(1, index)[:, 0]

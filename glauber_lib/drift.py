@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.special import expit, log_expit, logsumexp
 from tqdm.auto import tqdm
 
-from glauber_lib.checks import check_columns, check_contexts, check_count, check_seed, check_temperatures
+from glauber_lib.checks import check_columns, check_contexts, check_count, check_numbers, check_seed, check_temperatures
 from glauber_lib.margins import escape_probability, scores_by_site
 from glauber_lib.models import ConditionalModel
 from glauber_lib.stats import bootstrap_interval
@@ -114,10 +114,19 @@ def birth_death_time(up: ArrayLike, down: ArrayLike) -> float:
     Returns
     -------
     float
-        In steps; infinite where a step down has no chance, or none that float64 holds.
+        In steps; infinite where a step down has no chance, or none that float64 holds; nan where a chance is.
+
+    Raises
+    ------
+    ValueError
+        Without a count, for rows of different lengths, or what is no probability.
     """
-    time = total = 0.0
-    for rise, fall in zip(np.asarray(up, float)[::-1], np.asarray(down, float)[::-1], strict=True):
+    up, down, time, total = check_numbers(up, "up"), check_numbers(down, "down"), 0.0, 0.0
+    if up.ndim != 1 or up.shape != down.shape or not up.size:
+        raise ValueError(f"up and down must hold one probability for each count, got {up.shape} and {down.shape}")
+    if any(((chance < 0) | (chance > 1 + 1e-9)).any() for chance in (up, down)):
+        raise ValueError(f"probabilities must lie in 0..1, got up {up.tolist()} and down {down.tolist()}")
+    for rise, fall in zip(up[::-1], down[::-1], strict=True):
         longer = rise * time if rise else 0.0  # of the highest count: time is still zero
         time = (1 + longer) / fall if fall else np.inf
         total += time

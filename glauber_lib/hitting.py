@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from glauber_lib.checks import check_count
+from glauber_lib.checks import check_count, check_numbers
 from glauber_lib.checksums import refuse_other_vocabulary
 from glauber_lib.readings import TextEmbedder, cosine_distance, embed_states
 from glauber_lib.traces import Trace
@@ -39,9 +39,13 @@ def first_passages(
     Raises
     ------
     ValueError
-        If a level is not positive and finite, `at_once` is no whole number above zero, or a distance is nan.
+        If there is no level, one is not positive and finite, `at_once` is no whole number above zero, a distance is nan, or there is
+        not one for each state.
     """
-    levels = np.sort(np.asarray(levels, float))
+    levels = check_numbers(levels, "levels")
+    if levels.ndim != 1 or not levels.size:
+        raise ValueError(f"levels must be a list of numbers, got shape {levels.shape}")
+    levels = np.sort(levels)
     at_once = check_count(at_once, "at_once", least=1)
     if not ((levels > 0) & np.isfinite(levels)).all():
         raise ValueError(f"levels must be above the distance at the start, zero, got {levels}")
@@ -55,7 +59,9 @@ def first_passages(
         if not len(waiting):
             break
         parts, sizes = [p for p in parts if len(p)], [s for s in sizes if s]
-        found = distance(np.concatenate(parts), np.repeat(trace.initial[waiting], sizes, axis=0))
+        found = np.asarray(distance(np.concatenate(parts), np.repeat(trace.initial[waiting], sizes, axis=0)))
+        if found.shape != (sum(sizes),):
+            raise ValueError(f"distances must have shape {(sum(sizes),)}, one for each state, got {found.shape}")
         if np.isnan(found).any():
             raise ValueError(f"distances must be numbers, got nan for {np.isnan(found).sum()} states")
         rounding = 4 * np.finfo(found.dtype if found.dtype.kind == "f" else float).eps

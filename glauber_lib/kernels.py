@@ -22,6 +22,7 @@ from glauber_lib.checks import (
     check_chains,
     check_count,
     check_frozen,
+    check_indices,
     check_seed,
     check_states,
     check_temperature,
@@ -49,7 +50,7 @@ def glauber(
     ----------
     model : ConditionalModel
     state : ndarray, int64[n]
-        The present state; a kernel does not write to it.
+        The present state, read-only.
     free : ndarray, int64[m]
         Sites that may be resampled, in rising order.
     temperature : float
@@ -112,7 +113,8 @@ def run(
     ValueError
         For a temperature that is not positive and finite, states that are no int[B, n] of tokens of the model, a
         chain without a free site, chain numbers that are not one per state or not distinct, a seed or `n_steps` that is
-        no whole number >= 0, or scores that `answers.ask` refuses.
+        no whole number >= 0, scores that `answers.ask` refuses, or a kernel that writes to the state it is given,
+        changes a frozen site, or returns anything but integers of its shape that are tokens.
     """
     n_steps, seed = check_count(n_steps, "n_steps"), check_seed(seed)
     initial = check_states(states, model.n_tokens)
@@ -123,7 +125,9 @@ def run(
         state, free = state[state != ABSENT], np.flatnonzero(~frozen[row] & (state != ABSENT))
         for step in range(n_steps):
             draw = partial(_draw, seed, chains[row], step)
+            state.flags.writeable = False
             after = kernel(counted, state, free, temperature=float(temperature[row]), step=step, draw=draw)
+            after = _next_state(after, state, free, model.n_tokens, step)
             moves += [(step, row, site, state[site], after[site]) for site in np.flatnonzero(after != state)]
             state = after
     step, chain, site, old, new = moves_before(n_steps, [np.array(moves, dtype=np.int64).reshape(-1, 5).T])
@@ -132,6 +136,20 @@ def run(
         stopped=np.full(len(initial), -1), model=getattr(model, "name", ""), model_calls=counted.calls,
         model_checksum=model_checksum(model), vocabulary_checksum=vocabulary_checksum(model),
     )  # fmt: skip
+
+
+def _next_state(after, state, free, n_tokens, step):
+    """A copy of what a kernel answers; ValueError for what is no next state."""
+    after = np.asarray(after)
+    if after.shape != state.shape or after.dtype.kind not in "iu":
+        raise ValueError(
+            f"a kernel must return integers of shape {state.shape}, got {after.dtype} of {after.shape} at step {step}"
+        )
+    changed = np.flatnonzero(after != state)
+    check_indices(after[changed], n_tokens, f"tokens from the kernel at step {step}")
+    if len(odd := np.setdiff1d(changed, free)):
+        raise ValueError(f"a kernel may change free sites alone, got frozen sites {odd.tolist()} at step {step}")
+    return after.astype(np.int64)
 
 
 def _draw(seed, chain, step, stream=0):
@@ -158,4 +176,5 @@ class Counted:
     def scores(self, states: Any, sites: Any, hidden: Any = None) -> torch.Tensor:
         """See `ConditionalModel.scores`."""
         self.calls += len(states)
+        states = states.copy() if isinstance(states, np.ndarray) else states  # which may be a view that is read-only
         return ask(self.model, states, sites, hidden)

@@ -37,8 +37,10 @@ class TextScorer(Protocol):
 def cosine_distance(vectors: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """``1 - cos`` between unit vectors, over the last axis: the semantic drift of the paper's §6.1.
 
-    ValueError for vectors in half precision, or not of unit length, as those with a nan.
+    ValueError for vectors in half precision, not of unit length, as those with a nan, or of different lengths.
     """
+    if np.shape(vectors)[-1:] != np.shape(reference)[-1:]:
+        raise ValueError(f"vectors must have one dimension, got shapes {np.shape(vectors)} and {np.shape(reference)}")
     for given in map(np.asarray, (vectors, reference)):
         if given.dtype.kind not in "iu":
             check_precision(given.dtype, "vectors")
@@ -51,10 +53,16 @@ def cosine_distance(vectors: np.ndarray, reference: np.ndarray) -> np.ndarray:
 def embed_states(model: Any, embedder: TextEmbedder, states: ArrayLike) -> np.ndarray:
     """Embeddings float[..., d] of states int[..., n] of a language model; what fills up short states is left out.
 
-    ValueError without states, for tokens that the model lacks, and as the embedder says; for vectors in half precision.
+    ValueError without states, for tokens that the model lacks, and as the embedder says; for vectors in half precision,
+    or not one for each text.
     """
     states = _some_states(states)
-    vectors = embedder.embed(model.texts(states.reshape(-1, states.shape[-1])))
+    rows = states.reshape(-1, states.shape[-1])
+    vectors = embedder.embed(model.texts(rows))
+    if vectors.ndim != 2 or len(vectors) != len(rows):
+        raise ValueError(
+            f"{type(embedder).__name__} must give one vector for each of {len(rows)} texts, got shape {vectors.shape}"
+        )
     check_precision(vectors.dtype, f"vectors of {type(embedder).__name__}")
     return vectors.reshape(*states.shape[:-1], -1)
 

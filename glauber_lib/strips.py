@@ -208,7 +208,7 @@ def escape_by_counts(visited: pd.DataFrame) -> float:
     Raises
     ------
     ValueError
-        If `visited` lacks a column, or a count, probability or weight in it is not finite or is negative.
+        If `visited` lacks a column, or holds several tokens or temperatures, or a count, probability or weight in it is not finite or is negative.
     """
     means = _weighted_means(visited)
     if len(means) <= np.ptp(means.index):
@@ -219,6 +219,11 @@ def escape_by_counts(visited: pd.DataFrame) -> float:
 def _weighted_means(visited):
     columns = ["count", "up", "down", "weight"]
     check_columns(visited, columns, "visited")
+    for name in ("token", "temperature"):
+        if name in visited and visited[name].nunique(dropna=False) > 1:
+            raise ValueError(
+                f"visited must be of one {name}, got {visited[name].unique().tolist()}: take one at a time"
+            )
     values = visited[columns].to_numpy(float)
     if bad := (~(np.isfinite(values) & (values >= 0)).all(1)).sum():
         raise ValueError(f"{', '.join(columns)} must be numbers >= 0 in every row, got {bad} of {len(values)} without")
