@@ -39,8 +39,8 @@ def first_passages(
     Raises
     ------
     ValueError
-        If there is no level, one is not positive and finite, `at_once` is no whole number above zero, a distance is nan, or there is
-        not one for each state.
+        If there is no level, one is not positive and finite, `at_once` is no whole number above zero, a distance
+        is nan, or there is not one for each state.
     """
     levels = check_numbers(levels, "levels")
     if levels.ndim != 1 or not levels.size:

@@ -208,7 +208,8 @@ def escape_by_counts(visited: pd.DataFrame) -> float:
     Raises
     ------
     ValueError
-        If `visited` lacks a column, or holds several tokens or temperatures, or a count, probability or weight in it is not finite or is negative.
+        If `visited` lacks a column or holds several tokens or temperatures, or a count, probability or weight in it is
+        not finite or is negative.
     """
     means = _weighted_means(visited)
     if len(means) <= np.ptp(means.index):

@@ -713,7 +713,7 @@ scan_table = pd.concat(
     axis=1,
 )
 scan_table.insert(0, "token", model.words(scan_table.index))
-run.save_table(scan_table, "drift-scan")
+run.save_table(scan_table.reset_index(drop=True), "drift-scan")
 
 # %% [markdown]
 # An entry "no lead" means that in a scanned state a step removes the token with higher probability than a step adds one, already at the lowest

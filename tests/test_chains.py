@@ -172,7 +172,7 @@ def test_draws_are_in_float64_whatever_the_weights_and_half_precision_is_refused
 
 @pytest.mark.parametrize("weights", [[0.0, 0.0], [np.nan, 1.0]])
 def test_weights_without_a_law_are_refused(weights):
-    with pytest.raises(ValueError, match=f"must have a positive sum, got {sum(weights)}"):
+    with pytest.raises(ValueError, match="must have a positive and finite sum, got"):
         inverse_cdf(torch.tensor([[1.0, 1.0], weights], dtype=torch.float64), torch.zeros(2, dtype=torch.float64))
 
 
