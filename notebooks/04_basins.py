@@ -638,7 +638,7 @@ families = cold.families.assign(
     template=list(map(in_words, cold.families.template)),
 ).rename(columns={"states": "distinct states", "steps": "steps in all"})
 order = ["template", "traps", "chains", "distinct states", "sites fixed", "steps in all"]
-run.save_table(families[order].head(10), "basins-families")
+run.save_table(families[order].head(10).reset_index(drop=True), "basins-families")
 
 
 # %%
