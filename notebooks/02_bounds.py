@@ -661,7 +661,7 @@ share = bootstrap_estimate(at_one.price, at_one.entropy, statistic=ratio_of_mean
 run.claim("bounds/price-is-small", share, note="τ = 1, mean price over mean entropy of the conditionals")
 ranks = bootstrap_estimate(at_one.delta, at_one.price, statistic=rank_correlation, unit="templates")
 run.claim(
-    "bounds/delta-ranks-price", ranks, note=f"τ = 1, {run['price_words']} words at each of {run['lab_free']} sites"
+    "bounds/delta-ranks-price", ranks, note=f"τ = 1, {run['price_words']} words at each of {run['price_sites']} sites"
 )
 at_joint = lab[lab.system.str.startswith("Ising") & (lab.temperature == 1.0)].TV.item()
 note = f"τ = 1; {at_joint:.2f} for the ring of spins, which has a joint"
@@ -1162,9 +1162,10 @@ run.claim("bounds/grown-set-escape", retention.exit_ratio(rows.in_set, rows.left
 #   (`chain-contexts-contract-earlier`).
 # - *Both theorems hold* where they were solved exactly. The theorem on slow mixing was put to the test by restricted language models too
 #   (`margin-theorem-holds`, `margin-bounds-escape`); in few of them does its bound on the mixing time say anything.
-# - *Incompatibility has a price* in the restricted models (`incompatibility-price`). The price varies by orders of magnitude between templates, and
-#   so its share of the entropy is known only roughly: that the share is small is undecided (`price-is-small`). The total variation of the stationary
-#   law and the pseudo-likelihood is no measure of it; the mean Δ of the same template is one, as far as its ranks go (`delta-ranks-price`).
+# - *Incompatibility has a price* in the restricted models (`incompatibility-price`). The price varies by more than an order of magnitude between
+#   templates; on average it is a small share of the entropy (`price-is-small`). The total variation of the stationary
+#   law and the pseudo-likelihood is no measure of it; the mean Δ of the same template goes with it, but whether it ranks
+#   the price well takes more templates (`delta-ranks-price`).
 # - *Slow without a strong state.* The drift of '!' at the boundary is not confirmed: the expected count of '!' falls (`drift/!`). The strongest
 #   token of the scan holds chains longer when cold than its first state explains (`token-basin-escape`), but λ certifies nothing: some of the states
 #   that chains visit lose the token with higher probability than they gain it (`some-token-makes-a-basin`). On average the count rises

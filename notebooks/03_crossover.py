@@ -652,7 +652,7 @@ run.claim("crossover/rhat-sees-the-transition", hottest, note=note)
 #
 # **Taken back.** The drift at a fixed step does not grow with n. Before saturation the drift falls, because a longer text has fewer updates a
 # site; after saturation no trend is found (`drift-against-n`). At the lengths tried and one high temperature the law n fits hitting
-# times better than n log n (`hitting-time-law`, `hitting-time-exponent`; a claim for each of three distances on the same chains, with intervals for all together). A possible reason, not tested: a fixed distance below
+# times better than n log n at the larger two of the three distances, and at the smallest it is undecided once all three are counted (`hitting-time-law`, `hitting-time-exponent`). A possible reason, not tested: a fixed distance below
 # saturation takes a fixed share of the sites to be resampled, which takes a multiple of n steps.
 #
 # **Open.** Below the transition chains take longer, but whether most of the late ones stall is not decided at these lengths (`cold-drift-stalls`).
