@@ -34,16 +34,9 @@ from glauber_lib.models import ConditionalModel
 from glauber_lib.traces import Trace, moves_before
 
 LONGEST = 2**62  # most steps of a run: twice as many are beyond 64 bits
-_SETTINGS = (
-    "initial",
-    "temperature",
-    "seed",
-    "chains",
-    "frozen",
-    "holding",
-    "model",
-    "condition",
-)  # what makes a trace's path
+_SETTINGS = (  # what makes a trace's path
+    "initial", "temperature", "seed", "chains", "frozen", "holding", "model", "condition"
+)  # fmt: skip
 
 REMEMBERED = 2**17  # states whose probabilities to leave are remembered, with 20 sites in 60 MB
 

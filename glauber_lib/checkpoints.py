@@ -32,8 +32,7 @@ class Stored:
         fields = {k: getattr(self, k) for k in self.__dataclass_fields__}
         arrays: dict[str, Any] = {k: v for k, v in fields.items() if isinstance(v, np.ndarray)}
         settings = {k: v for k, v in fields.items() if k not in arrays}
-        path = Path(path)
-        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+        path, partial = Path(path), _partial(Path(path))
         try:
             with partial.open("wb") as file:
                 np.savez_compressed(file, settings=json.dumps(settings, default=_as_json), **arrays)
@@ -41,7 +40,8 @@ class Stored:
                 os.fsync(file.fileno())
             partial.replace(path)
         finally:
-            partial.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -68,6 +68,11 @@ class Stored:
             return cls(**fields)
         except TypeError as error:
             raise TypeError(f"{str(path)!r} is no {cls.__name__} ({error})") from error
+
+
+def _partial(path):
+    """Where this process writes a file before it takes the place of the old one."""
+    return path.with_name(f"{path.name}.{os.getpid()}")
 
 
 def _as_json(value):
@@ -140,20 +145,10 @@ class Checkpoint:
         if self.path is not None:
             self.last_written = time.monotonic()
             try:
-                result.save(self._partial)
-                self._partial.replace(self.path)
+                result.save(self.path)
             except Exception as error:  # whatever it is, what was computed must not be lost by it
                 warnings.warn(f"checkpoint {str(self.path)!r} cannot be written ({error!r:.80})", stacklevel=3)
-            finally:
-                with contextlib.suppress(OSError):
-                    self._partial.unlink(missing_ok=True)
         return result
-
-    @property
-    def _partial(self):
-        """Where this process writes the file before it takes the place of the old one."""
-        assert self.path is not None
-        return self.path.with_name(f"{self.path.name}.{os.getpid()}")
 
     def _try_to_write(self):
         """ValueError where the checkpoint has no folder, may not be written there, or its path is that of a folder."""
@@ -161,8 +156,9 @@ class Checkpoint:
         try:
             if self.path.is_dir():
                 raise IsADirectoryError("it is a folder")
-            self._partial.touch()
-            self._partial.unlink()
+            partial = _partial(self.path)
+            partial.touch()
+            partial.unlink()
         except OSError as error:
             reason = error.strerror or str(error)
             raise ValueError(

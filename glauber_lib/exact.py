@@ -38,7 +38,7 @@ def tabulate(model: ConditionalModel, n_sites: int) -> TabularModel:
 def conditional_laws(model: ConditionalModel, n_sites: int, temperature: float = 1.0) -> np.ndarray:
     """Every conditional law of a small system, float64[n, V**n, V]: site, state, token."""
     states = all_states(model.n_tokens, n_sites)
-    temperatures = check_temperature(float(check_temperature(temperature)), (len(states),))
+    temperatures = np.full(len(states), float(check_temperature(temperature)))
     return np.stack(
         [probabilities(ask(model, states, np.full(len(states), i)), temperatures).cpu().numpy() for i in range(n_sites)]
     )

@@ -176,5 +176,4 @@ class Counted:
     def scores(self, states: Any, sites: Any, hidden: Any = None) -> torch.Tensor:
         """See `ConditionalModel.scores`."""
         self.calls += len(states)
-        states = states.copy() if isinstance(states, np.ndarray) else states  # which may be a view that is read-only
         return ask(self.model, states, sites, hidden)

@@ -617,6 +617,7 @@ def draw_against_entropy(axis):
     axis.legend(loc="lower left")
 
 
+# %%
 def draw_against_delta(axis):
     """Price against the mean Δ of the same template at τ = 1."""
     axis.loglog(at_one.delta, at_one.price, "o", alpha=0.7)
@@ -833,34 +834,30 @@ def mean_drift(up, down, weight):
     return np.log((up * weight).sum() / (down * weight).sum())
 
 
-def rise_of(rows):
-    """`mean_drift` of visited states, with its interval over chains."""
-    return bootstrap_estimate(
+inner = visited[strip_temperatures[0]].query("count < @drift_sites")
+rises = {
+    count: bootstrap_estimate(
         rows.up, rows.down, rows.weight, statistic=mean_drift, groups=rows.chain, unit="chains", n_resamples=1_000
     )
-
-
-def mean_rise(rows):
-    """Mean and ends of `rise_of`; no ends where too few chains were there."""
-    found = rise_of(rows)
-    return [found.value, *(found.interval or (np.nan, np.nan))]
+    for count, rows in inner.groupby("count")
+}
 
 
 # %%
-def draw_strip(axis, temperature):
-    """Lead of every filler state and of every visited state at each count."""
-    text = strip[(strip.temperature == temperature) & (strip["count"] < drift_sites)]
-    seen = visited[temperature][visited[temperature]["count"] < drift_sites]
+def draw_strip(axis):
+    """Lead of every filler state and of every visited state at each count, at the lowest temperature."""
+    text = strip[(strip.temperature == strip_temperatures[0]) & (strip["count"] < drift_sites)]
     for rows, side, color, fmt, name in (
         (text, -0.15, COLORS[1], "v", "filler"),
-        (seen, 0.15, COLORS[0], "o", "visited"),
+        (inner, 0.15, COLORS[0], "o", "visited"),
     ):
         axis.plot(
             rows["count"] + side, rows.lead, fmt, color=color, markersize=3, alpha=0.35, label=f"{name}, one state"
         )
     medians = text.groupby("count").lead.median()
     axis.plot(medians.index - 0.15, medians, "v--", color=COLORS[1], markeredgecolor="black", label="filler, median")
-    means = pd.DataFrame({count: mean_rise(rows) for count, rows in seen.groupby("count")}, ["mean", "low", "high"]).T
+    means = {count: [one.value, *(one.interval or (np.nan, np.nan))] for count, one in rises.items()}
+    means = pd.DataFrame(means, ["mean", "low", "high"]).T
     style = {"color": COLORS[0], "markeredgecolor": "black", "label": "visited, $p_+$, $p_-$ averaged, 95%"}
     plotting.interval_bars(axis, means.index + 0.15, means, fmt="o-", **style)
     axis.axhline(0.0, color="0.4", linestyle="--", linewidth=1)
@@ -868,7 +865,7 @@ def draw_strip(axis, temperature):
     axis.margins(y=0.08)
     axis.set_xticks(range(floor + 1, drift_sites))
     axis.set(xlabel=f"sites of {drift_sites} that hold ‘{mark}’", ylabel="$\\log\\, p_+/p_-$ (linear within ±2)")
-    axis.set_title(f"States in the strip, τ = {temperature:g}")
+    axis.set_title(f"States in the strip, τ = {strip_temperatures[0]:g}")
 
 
 # %%
@@ -890,7 +887,7 @@ def draw_departures(axis):
 
 
 drift_figure, drift_axes = plt.subplots(1, 2, figsize=(PAGE, 3.4))
-draw_strip(drift_axes[0], strip_temperatures[0])
+draw_strip(drift_axes[0])
 draw_departures(drift_axes[1])
 for drift_axis in drift_axes:
     drift_axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2)
@@ -903,7 +900,6 @@ run.save_figure(drift_figure, "bounds-drift")
 
 # %%
 # NBVAL_CHECK_OUTPUT
-inner = visited[strip_temperatures[0]].query("count < @drift_sites")
 over = f"‘{mark}’ at {floor + 1} to {drift_sites - 1} of {drift_sites} sites, τ = {strip_temperatures[0]:g}"
 certified = Estimate(inner.lead.min(), None, inner.chain.nunique(), "chains", "upper bound")
 note = f"{over}; {(inner.lead > 0).mean():.0%} of {len(inner)} states of chains have a lead; least of filler {departures.lead[0]:.3g}"
@@ -914,7 +910,7 @@ rows = inner[inner["count"] == weakest]
 largest = rows.groupby("chain").weight.sum().max() / rows.weight.sum()
 run.claim(
     "bounds/visited-count-rises",
-    rise_of(rows),
+    rises[weakest],
     note=f"{over}; weakest at {weakest}; one chain has {largest:.0%} of the time there",
 )
 first, last = departures.iloc[0], departures.iloc[-1]
@@ -1106,6 +1102,8 @@ for ending, (time, end) in endings.items():
     run.claim(f"bounds/grown-set-ranks-better/{ending}", **of_traps(ahead, note))
 
 
+# %%
+# NBVAL_CHECK_OUTPUT
 def by_both_endings(predictor, trap, *lives):
     """Mean over the endings of the rank correlation of a predictor and the durations; `lives` are (time, end) of each."""
     pairs = zip(lives[::2], lives[1::2], strict=True)

@@ -120,7 +120,7 @@ class Run:
 
         ValueError if it was loaded with other `options`: one name stands for one model in all records.
         """
-        if self._options.setdefault(name, pickle.dumps(options)) != pickle.dumps(options):
+        if self._options.setdefault(name, asked := pickle.dumps(options)) != asked:
             raise ValueError(f"model {name!r} is loaded with other options already: load it by language.load_model")
         if name not in self._models:
             self._models[name] = language.load_model(name, revision=self.revision(name), **options)
