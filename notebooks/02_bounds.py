@@ -240,7 +240,7 @@ for name in ("alpha", "oscillation"):
 # %% [markdown]
 # ## Why the threshold is loose: the waterfall
 # The theorem asks for the worst case three times: the worst sentence, the worst site and the worst replacement. The paper conjectures that typical
-# contexts explain why its threshold lies so far above the temperature at which chains mix. The waterfall takes one worst case away at a time:
+# contexts explain why its threshold lies so far above the temperature at which chains mix. The waterfall takes the worst cases away in this order:
 # 1. from the scores' oscillation to total variation, and from the column sum to the norms of the matrix;
 # 2. from all contexts together to one passage (its own worst site and replacement), and from a passage to a state that a chain visits;
 # 3. from the worst change of a state to a drawn one: a uniform site gets a token that its conditional draws. One coupled step contracts such a pair
@@ -248,7 +248,8 @@ for name in ("alpha", "oscillation"):
 # 4. to $\tau_c$, at which half of the coupled pairs of section 6.1 meet within κ n log n steps.
 #
 # The last ratio, of the drawn change over $\tau_c$, is a number without a claim: it depends on the budget that defines $\tau_c$. **Claimed:** states of
-# a chain contract at lower temperatures than passages do (as many replacements each; *contradicted by* an interval of the ratio above one).
+# a chain contract at lower temperatures than passages do (as many replacements each; *contradicted by* an interval of the ratio above one). Passages and states of a chain are two kinds of typical contexts: the conjecture
+# itself asks what all contexts together ask for beyond one of them.
 
 # %%
 warm = np.array(run["warm_temperatures"])
@@ -336,7 +337,8 @@ run.save_figure(waterfall_figure, "bounds-waterfall")
 # From top to bottom ever less of the worst case is asked for. Triangles are maxima over what was tried, lower bounds of what the theorem asks for;
 # dots are estimates; bars are 95% intervals (medians: over contexts; drawn changes: over chains; $\tau_c$: over pairs). The largest losses stand
 # where the ratio to the next row is largest. Two ratios are of effort and no loss: the searched α and that of all contexts are lower bounds of one
-# number, and so are the rows of one passage with more and with fewer replacements. $\tau_c$ depends on the budget κ n log n, and the drawn changes on
+# number, and so are the rows of one passage with more and with fewer replacements. The row of ρ(C) is no step between the α of all contexts and that of
+# one passage: what typical contexts lose is the ratio of these two, in the note of `typical-contexts`. $\tau_c$ depends on the budget κ n log n, and the drawn changes on
 # chains of a few sweeps and on a coarse grid of temperatures: the last rows are no bounds. How the steps change with n takes more lengths than the
 # default profile has; the profiles desk and paper have five.
 
@@ -369,6 +371,12 @@ earlier = bootstrap_estimate(
     passage_crossings, chain_crossings, statistic=median_ratio, n_resamples=500, unit="contexts"
 )
 run.claim("bounds/chain-contexts-contract-earlier", earlier, note=note)
+
+one = contraction.median_estimate(contraction.crossings(taus, measured.by_context))
+interval = one.interval and tuple(thresholds["alpha"] / end for end in reversed(one.interval))
+typical = Estimate(thresholds["alpha"] / one.value, interval, one.n, "contexts", "lower bound")
+note = f"n = {n}, α of all contexts {thresholds['alpha']:.3g} over that of one {one.value:.3g}; of {top.value / center.value:.3g} in all"
+run.claim("bounds/typical-contexts", typical, note=note)
 
 
 def over_drawn(crossing, *values):
@@ -422,7 +430,8 @@ def draw_searches(axis):
     for found, color, dash in zip(searches, COLORS, ["-", "--", "-."], strict=False):
         reached = measured.maximum[at_search].sum(0)[found.site]
         axis.plot(evaluated, found.best.sum(0), color=color, linestyle=dash, label=f"climb, site {found.site + 1}")
-        axis.plot([measured.n_pairs], [reached], "D", color=color, markerfacecolor="none")
+        size = 4 + 3 * found.site / max(1, max(one.site for one in searches))  # they may lie over each other
+        axis.plot([measured.n_pairs], [reached], "D", color=color, markerfacecolor="none", markersize=size)
     axis.plot([], [], "D", color="black", markerfacecolor="none", label="protocol")
     axis.set(xlabel="pairs evaluated for each $(i, j)$", ylabel=r"$\sum_i$ TV, at least", ylim=(0, None))
     axis.set_title(f"Search for α, τ = {run['search_temperature']:g}")
@@ -659,11 +668,14 @@ price = bootstrap_estimate(at_one.price, unit="templates")
 note = f"τ = 1; templates {at_one.price.min():.2g} to {at_one.price.max():.2g}; joints with scores in float32: at most {at_one.floor.abs().max():.1g}"
 run.claim("bounds/incompatibility-price", price, note=note)
 share = bootstrap_estimate(at_one.price, at_one.entropy, statistic=ratio_of_means, unit="templates")
-run.claim("bounds/price-is-small", share, note="τ = 1, mean price over mean entropy of the conditionals")
-ranks = bootstrap_estimate(at_one.delta, at_one.price, statistic=rank_correlation, unit="templates")
-run.claim(
-    "bounds/delta-ranks-price", ranks, note=f"τ = 1, {run['price_words']} words at each of {run['price_sites']} sites"
+colder = prices[prices.temperature == min(run["price_temperatures"])]
+beside = bootstrap_estimate(colder.price, colder.entropy, statistic=ratio_of_means, unit="templates")
+note = (
+    f"{beside.value:.1%} [{beside.interval[0]:.1%}, {beside.interval[1]:.1%}] at τ = {min(run['price_temperatures']):g}"
 )
+run.claim("bounds/price-is-small", share, note=note)
+ranks = bootstrap_estimate(at_one.delta, at_one.price, statistic=rank_correlation, unit="templates")
+run.claim("bounds/delta-ranks-price", ranks, note=f"{run['price_words']} words at each of {run['price_sites']} sites")
 at_joint = lab[lab.system.str.startswith("Ising") & (lab.temperature == 1.0)].TV.item()
 note = f"τ = 1; {at_joint:.2f} for the ring of spins, which has a joint"
 run.claim("bounds/stationary-is-not-pseudo-likelihood", bootstrap_estimate(at_one.TV, unit="templates"), note=note)
@@ -858,7 +870,15 @@ def draw_strip(axis):
     axis.plot(medians.index - 0.15, medians, "v--", color=COLORS[1], markeredgecolor="black", label="filler, median")
     means = {count: [one.value, *(one.interval or (np.nan, np.nan))] for count, one in rises.items()}
     means = pd.DataFrame(means, ["mean", "low", "high"]).T
-    style = {"color": COLORS[0], "markeredgecolor": "black", "label": "visited, $p_+$, $p_-$ averaged, 95%"}
+    style = {
+        "color": COLORS[0],
+        "markeredgecolor": "black",
+        "label": "visited, $p_+$, $p_-$ averaged, 95%",
+        "markersize": 3,
+        "capsize": 5,
+        "ecolor": "black",
+        "zorder": 4,
+    }
     plotting.interval_bars(axis, means.index + 0.15, means, fmt="o-", **style)
     axis.axhline(0.0, color="0.4", linestyle="--", linewidth=1)
     axis.set_yscale("symlog", linthresh=2)
@@ -907,11 +927,11 @@ run.claim("bounds/some-token-makes-a-basin", certified, note=note)
 
 weakest = strips.mean_lead(inner).idxmin()
 rows = inner[inner["count"] == weakest]
-largest = rows.groupby("chain").weight.sum().max() / rows.weight.sum()
+flow = (rows.up * rows.weight).groupby(rows.chain).sum()
 run.claim(
     "bounds/visited-count-rises",
     rises[weakest],
-    note=f"{over}; weakest at {weakest}; one chain has {largest:.0%} of the time there",
+    note=f"{over}; weakest at {weakest}; no chain has more than {flow.max() / flow.sum():.0%} of the upward flow there",
 )
 first, last = departures.iloc[0], departures.iloc[-1]
 kind = "estimate" if first.left == first.chains else "censored" if first.left else "lower bound"
@@ -997,8 +1017,9 @@ longest.head(12)
 # %% [markdown]
 # Ranks are compared by Somers' D of duration and predictor, which censored durations enter where their order is known: 1 if every pair of traps is
 # ordered rightly, 0 without relation. At one temperature the paper's bound orders traps by their smallest gap. Intervals resample the cold chains
-# that found the traps. Four predictors and two endings make eight looks. The claim about the paper's bound takes both endings at once, by the mean of the two D. The two
-# claims that h ranks better have an ending each, and each interval is at 95% by itself.
+# that found the traps. Four predictors and two endings make eight looks. The claim about the paper's bound asks for both endings: it is judged by the one whose interval
+# reaches lowest. That rule was set after runs of the default profile and before that of `desk`. The two claims that h ranks better have an ending each, and each interval
+# is at 95% by itself.
 
 # %%
 BOUND = "smallest gap\n(bound)"
@@ -1104,17 +1125,15 @@ for ending, (time, end) in endings.items():
 
 # %%
 # NBVAL_CHECK_OUTPUT
-def by_both_endings(predictor, trap, *lives):
-    """Mean over the endings of the rank correlation of a predictor and the durations; `lives` are (time, end) of each."""
-    pairs = zip(lives[::2], lives[1::2], strict=True)
-    return np.mean([retention.rank_concordance(predictor, time, end, trap) for time, end in pairs])
-
-
-lives = [rows[column] for ending in endings.values() for column in ending]
-of_bound = bootstrap_estimate(rows.min_gap, rows.trap, *lives, statistic=by_both_endings, **by_chain)
-apart = ", ".join(f"{ranks[ending, BOUND].value:.3f} by {ending}" for ending in endings)
-note = f"at one temperature the bound orders by the smallest gap; mean of D {apart}"
-run.claim("bounds/worst-case-bound-ranks-traps", **of_traps(of_bound, note))
+of_bound = {ending: ranks[ending, BOUND] for ending in endings}
+weaker = min(of_bound, key=lambda ending: of_bound[ending].interval[0] if of_bound[ending].interval else -np.inf)
+each = ", ".join(
+    f"{ending} {one.value:.3f} [{one.interval[0]:.3f}, {one.interval[1]:.3f}]"
+    for ending, one in of_bound.items()
+    if one.interval
+)
+note = f"at one temperature the bound orders by the smallest gap; {each}"
+run.claim("bounds/worst-case-bound-ranks-traps", **of_traps(of_bound[weaker], note))
 
 # %% [markdown]
 # What the paper's bound says of the size of stays, its order for single states, and the two checks of the simulator:
@@ -1153,15 +1172,15 @@ run.claim("bounds/grown-set-escape", retention.exit_ratio(rows.in_set, rows.left
 #   the threshold still grows with the contexts tried (`threshold-grows`), and a climb raises it a little (`searched-alpha`), though the climb finds
 #   no more than the protocol for many pairs of sites (`climb-finds-more`).
 # - *Why the threshold is loose.* The waterfall divides the ratio (`threshold-over-boundary`) into steps. The largest loss is that from the scores'
-#   oscillation to total variation. One context instead of all, a drawn change instead of the worst, and coalescence instead of one step lose less each.
+#   oscillation to total variation. A drawn change instead of the worst and coalescence instead of one step lose less each.
 #   The drawn change contracts from somewhat above $\tau_c$ on (`drawn-change-over-boundary`); how far depends on the budget that defines $\tau_c$.
-#   The conjecture that typical contexts explain
-#   the looseness is not confirmed: whether states of a chain cross one below passages is undecided, and either way they cross close together
+#   The paper's conjecture is that typical contexts explain the looseness: one context instead of all is a small part of it, as far as the
+#   contexts tried show (`typical-contexts`). Whether states of a chain cross one below passages is a question of its own
 #   (`chain-contexts-contract-earlier`).
 # - *Both theorems hold* where they were solved exactly. The theorem on slow mixing was put to the test by restricted language models too
 #   (`margin-theorem-holds`, `margin-bounds-escape`); in few of them does its bound on the mixing time say anything.
 # - *Incompatibility has a price* in the restricted models (`incompatibility-price`). The price varies by more than an order of magnitude between
-#   templates; on average it is a small share of the entropy (`price-is-small`). The total variation of the stationary
+#   templates; on average at τ = 1 it is a small share of the entropy, a larger one when colder (`price-is-small`). The total variation of the stationary
 #   law and the pseudo-likelihood is no measure of it; the mean Δ of the same template goes with it, but whether it ranks
 #   the price well takes more templates (`delta-ranks-price`).
 # - *Slow without a strong state.* The drift of '!' at the boundary is not confirmed: the expected count of '!' falls (`drift/!`). The strongest
@@ -1175,7 +1194,7 @@ run.claim("bounds/grown-set-escape", retention.exit_ratio(rows.in_set, rows.left
 #   traps better than the single state does (`grown-set-ranks-better`) is undecided and takes more chains.
 # - *The paper's bound.* Its size says nothing for these traps (`worst-case-bound-is-loose`); a colder trap of Table 5 may be held by its bound for
 #   more than one step. The smallest gap orders the stays in single states nearly by definition (`worst-case-bound-ranks-stays`). For traps
-#   the correlation, over both endings together, is in `worst-case-bound-ranks-traps`. The bound was not tested against h.
+#   the correlation is in `worst-case-bound-ranks-traps`, which asks for both endings. The bound was not tested against h.
 
 # %%
 run.finish()
