@@ -4,8 +4,9 @@ import hashlib
 import json
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -34,18 +35,19 @@ from glauber_lib.readings import TextScorer
 from glauber_lib.vocabularies import check_reading, ordinary_words, refuse_cut_texts, refuse_one_text
 
 # What the zero-shot scorer compares a text with, one or more descriptions per label.
-TOPICS = {
-    "politics": ["politics, government, elections, parliament and laws"],
-    "health": ["health, disease, symptoms, medical treatment and the body"],
-    "pop culture": ["pop culture, movies, television shows, pop music and celebrities"],
-    "sport": ["sport, games, teams, players and athletic competition"],
-    "food": ["food, cooking, recipes, dishes and ingredients"],
-    "science": ["science, physics, chemistry, astronomy, geology, animals and plants"],
-    "technology": ["technology, computers, software, phones, machines and devices"],
-    "finance": ["finance, money, banks, investing, loans and insurance"],
-    "education": ["education, school, teachers, students, lessons and exams"],
-}
-
+TOPICS: Mapping[str, Sequence[str]] = MappingProxyType(
+    {
+        "politics": ("politics, government, elections, parliament and laws",),
+        "health": ("health, disease, symptoms, medical treatment and the body",),
+        "pop culture": ("pop culture, movies, television shows, pop music and celebrities",),
+        "sport": ("sport, games, teams, players and athletic competition",),
+        "food": ("food, cooking, recipes, dishes and ingredients",),
+        "science": ("science, physics, chemistry, astronomy, geology, animals and plants",),
+        "technology": ("technology, computers, software, phones, machines and devices",),
+        "finance": ("finance, money, banks, investing, loans and insurance",),
+        "education": ("education, school, teachers, students, lessons and exams",),
+    }
+)
 
 HYPOTHESIS = "This example is {}."  # what an entailment model judges of a text and a label; transformers' own words
 
@@ -181,7 +183,7 @@ class TopicScorer:
         For a label without a list of descriptions, or a `scale` that is not finite.
     """
 
-    def __init__(self, embedder: Embedder, scale: float = 20.0, topics: dict[str, list[str]] = TOPICS):
+    def __init__(self, embedder: Embedder, scale: float = 20.0, topics: Mapping[str, Sequence[str]] = TOPICS):
         if bare := [label for label, texts in topics.items() if isinstance(texts, str) or not len(texts)]:
             raise ValueError(f"every topic needs a list of descriptions, got none for {bare}")
         if not np.isfinite(scale):
@@ -261,7 +263,7 @@ class PipelineTopicScorer:
         If there is no such model (see `hub.locate`), or not one label of it means entailment.
     """
 
-    def __init__(self, name: str | Path, *, topics: dict[str, list[str]] = TOPICS, revision: str | None = None):
+    def __init__(self, name: str | Path, *, topics: Mapping[str, Sequence[str]] = TOPICS, revision: str | None = None):
         self.labels = list(topics)
         refusal = f"no scorer {name!r}: neither 'similarity', 'lexical' nor a directory"
         self._classify = _load_pipeline("zero-shot-classification", name, refusal, revision)
