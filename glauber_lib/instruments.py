@@ -72,8 +72,8 @@ class Embedder:
     Raises
     ------
     ValueError
-        If there is no such model (see `hub.locate`), weights of it are pickled, it needs code of its own that is not
-        allowed, or that code is not pinned.
+        If there is no such model (see `hub.locate`), weights of it are pickled, lack or are left out, it needs code of
+        its own that is not allowed, or that code is not pinned.
     """
 
     def __init__(
@@ -108,14 +108,14 @@ class Embedder:
         self._configuration = configuration_checksum(self.folder)  # of what was loaded, whatever comes there later
 
     def _check_parts(self, refusal):
-        """Refuse a network that lacks weights or has a tokenizer of another one; sentence-transformers says neither."""
+        """Refuse a network that lacks weights, leaves some out or has another's tokenizer: its loader says nothing."""
         listed = self.folder / "modules.json"
         parts = json.loads(listed.read_text(encoding="utf-8")) if listed.exists() else [{"path": ""}] * len(self.model)
         paths = [part["path"] for part in parts]
         for part, path in zip(self.model, paths, strict=True):
             if (network := getattr(part, "auto_model", None)) is None:
                 continue
-            missing = missing_weights(type(network), self.folder / path)
+            missing = missing_weights(type(network), self.folder / path, self.name)
             if lost := [key for key in missing if not key.startswith("pooler.")]:
                 raise ValueError(f"embedder {self.name!r} lacks weights that would be random numbers: {lost}")
             for key in missing:  # BERT's pooler, which no sentence embedder uses: two loads have one checksum

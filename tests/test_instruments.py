@@ -60,6 +60,20 @@ def test_an_embedder_that_lacks_weights_is_refused_and_two_loads_have_one_checks
         Embedder(folder)
 
 
+@pytest.mark.parametrize(
+    ("settings", "further"),
+    [({"num_hidden_layers": 1}, ""), ({}, "bert.encoder.layer.1.attention.self.query.lora_A.default.weight")],
+)
+def test_an_embedder_that_would_leave_weights_out_is_refused(tiny_folders, tmp_path, settings, further):
+    folder = shutil.copytree(tiny_folders["bert"], tmp_path / "model")
+    weights = load_file(folder / "model.safetensors") | ({further: torch.ones(4, 4)} if further else {})
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text()) | settings
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"weights that BertModel would leave out.*bert\.encoder\.layer\.1\."):
+        Embedder(folder)
+
+
 def test_cosine_distance_by_hand():
     x = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
     np.testing.assert_allclose(cosine_distance(x, x[0]), [0, 1, 2])
