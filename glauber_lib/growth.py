@@ -1,6 +1,7 @@
 """The laws by which hitting times and drift grow with the length (paper §6.1)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -11,12 +12,14 @@ from glauber_lib.censored import fit_log_normal, group_weights, resampled_interv
 from glauber_lib.checks import check_count, check_flags, check_labels, check_numbers
 from glauber_lib.stats import Estimate, percentile_interval
 
-GROWTH: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "n": lambda n: n,
-    "n log n": lambda n: n * np.log(n),
-    "n²": lambda n: n**2,
-    "√n": np.sqrt,
-}
+GROWTH: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
+    {
+        "n": lambda n: n,
+        "n log n": lambda n: n * np.log(n),
+        "n²": lambda n: n**2,
+        "√n": np.sqrt,
+    }
+)
 
 
 def compare_growth(

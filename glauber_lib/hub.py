@@ -5,7 +5,7 @@ The hub's own loaders retry and tell of it at length. Here it is asked once, and
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -29,10 +29,10 @@ STATES = (*LOCAL, "on the hub", "unreachable", "not found", "gated")
 PATIENCE = 5.0  # seconds for all that is asked about one model
 
 # What is never downloaded: pickles, and weights for other libraries.
-UNWANTED = ["*.bin", "*.ckpt", "*.h5", "*.joblib", "*.msgpack", "*.onnx", "*.ot", "*.pickle", "*.pkl", "*.pt", "*.pth"]
-UNWANTED += ["onnx/*", "openvino/*"]
+UNWANTED = ("*.bin", "*.ckpt", "*.h5", "*.joblib", "*.msgpack", "*.onnx", "*.ot", "*.pickle", "*.pkl", "*.pt", "*.pth")
+UNWANTED += ("onnx/*", "openvino/*")
 # What is downloaded of a network and its tokenizer: weights, settings and vocabularies.
-CHECKPOINT = ["model.safetensors", "model-*-of-*.safetensors", "*.json", "*.txt", "*.model"]
+CHECKPOINT = ("model.safetensors", "model-*-of-*.safetensors", "*.json", "*.txt", "*.model")
 
 # What a tokenizer is made of: any one of these (vocab.json comes with merges.txt).
 TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "spm.model")
@@ -105,7 +105,7 @@ def fetch_folder(
     refusal: str,
     revision: str | None = None,
     *,
-    files: list[str] | None = None,
+    files: Sequence[str] | None = None,
     loader: str = "AutoModel",
 ) -> Path:
     """The folder of a model, downloaded if need be, without anything pickled.
@@ -120,7 +120,7 @@ def fetch_folder(
         What the error says first.
     revision : str, optional
         Branch, tag or commit of a hub model.
-    files : list of str, optional
+    files : sequence of str, optional
         Patterns of the files that are downloaded, of a model that lies in the folder itself. By default all are, and
         every folder below may hold a part of the model.
     loader : str
@@ -141,8 +141,8 @@ def fetch_folder(
     else:
         try:
             fetched = snapshot_download(
-                str(name), revision=revision, allow_patterns=files, ignore_patterns=UNWANTED,
-                endpoint=constants.ENDPOINT, cache_dir=constants.HF_HUB_CACHE,
+                str(name), revision=revision, ignore_patterns=list(UNWANTED), endpoint=constants.ENDPOINT,
+                allow_patterns=None if files is None else list(files), cache_dir=constants.HF_HUB_CACHE,
             )  # fmt: skip
             folder = Path(fetched)
         except Exception as error:  # as in `locate`

@@ -4,8 +4,9 @@ import hashlib
 import json
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -34,18 +35,19 @@ from glauber_lib.readings import TextScorer
 from glauber_lib.vocabularies import check_reading, ordinary_words, refuse_cut_texts, refuse_one_text
 
 # What the zero-shot scorer compares a text with, one or more descriptions per label.
-TOPICS = {
-    "politics": ["politics, government, elections, parliament and laws"],
-    "health": ["health, disease, symptoms, medical treatment and the body"],
-    "pop culture": ["pop culture, movies, television shows, pop music and celebrities"],
-    "sport": ["sport, games, teams, players and athletic competition"],
-    "food": ["food, cooking, recipes, dishes and ingredients"],
-    "science": ["science, physics, chemistry, astronomy, geology, animals and plants"],
-    "technology": ["technology, computers, software, phones, machines and devices"],
-    "finance": ["finance, money, banks, investing, loans and insurance"],
-    "education": ["education, school, teachers, students, lessons and exams"],
-}
-
+TOPICS: Mapping[str, Sequence[str]] = MappingProxyType(
+    {
+        "politics": ("politics, government, elections, parliament and laws",),
+        "health": ("health, disease, symptoms, medical treatment and the body",),
+        "pop culture": ("pop culture, movies, television shows, pop music and celebrities",),
+        "sport": ("sport, games, teams, players and athletic competition",),
+        "food": ("food, cooking, recipes, dishes and ingredients",),
+        "science": ("science, physics, chemistry, astronomy, geology, animals and plants",),
+        "technology": ("technology, computers, software, phones, machines and devices",),
+        "finance": ("finance, money, banks, investing, loans and insurance",),
+        "education": ("education, school, teachers, students, lessons and exams",),
+    }
+)
 
 HYPOTHESIS = "This example is {}."  # what an entailment model judges of a text and a label; transformers' own words
 
@@ -70,8 +72,8 @@ class Embedder:
     Raises
     ------
     ValueError
-        If there is no such model (see `hub.locate`), weights of it are pickled, it needs code of its own that is not
-        allowed, or that code is not pinned.
+        If there is no such model (see `hub.locate`), weights of it are pickled, lack or are left out, it needs code of
+        its own that is not allowed, or that code is not pinned.
     """
 
     def __init__(
@@ -106,14 +108,14 @@ class Embedder:
         self._configuration = configuration_checksum(self.folder)  # of what was loaded, whatever comes there later
 
     def _check_parts(self, refusal):
-        """Refuse a network that lacks weights or has a tokenizer of another one; sentence-transformers says neither."""
+        """Refuse a network that lacks weights, leaves some out or has another's tokenizer: its loader says nothing."""
         listed = self.folder / "modules.json"
         parts = json.loads(listed.read_text(encoding="utf-8")) if listed.exists() else [{"path": ""}] * len(self.model)
         paths = [part["path"] for part in parts]
         for part, path in zip(self.model, paths, strict=True):
             if (network := getattr(part, "auto_model", None)) is None:
                 continue
-            missing = missing_weights(type(network), self.folder / path)
+            missing = missing_weights(type(network), self.folder / path, self.name)
             if lost := [key for key in missing if not key.startswith("pooler.")]:
                 raise ValueError(f"embedder {self.name!r} lacks weights that would be random numbers: {lost}")
             for key in missing:  # BERT's pooler, which no sentence embedder uses: two loads have one checksum
@@ -181,7 +183,7 @@ class TopicScorer:
         For a label without a list of descriptions, or a `scale` that is not finite.
     """
 
-    def __init__(self, embedder: Embedder, scale: float = 20.0, topics: dict[str, list[str]] = TOPICS):
+    def __init__(self, embedder: Embedder, scale: float = 20.0, topics: Mapping[str, Sequence[str]] = TOPICS):
         if bare := [label for label, texts in topics.items() if isinstance(texts, str) or not len(texts)]:
             raise ValueError(f"every topic needs a list of descriptions, got none for {bare}")
         if not np.isfinite(scale):
@@ -213,12 +215,16 @@ class LexicalTopicScorer:
     Parameters
     ----------
     passages : DataFrame
-        Columns ``text`` and ``topic``; ValueError if one lacks.
+        Columns ``text`` and ``topic``; ValueError if one lacks, or a topic of `TOPICS`. Others are not learnt from.
     """
 
     def __init__(self, passages: pd.DataFrame):
         check_columns(passages, ["text", "topic"], "passages")
-        self.labels = list(TOPICS)
+        self.labels, passages = list(TOPICS), passages[passages.topic.isin(list(TOPICS))]
+        if not set(passages.topic) >= set(TOPICS):
+            raise ValueError(
+                f"the scorer 'lexical' learns from passages labelled with all of {self.labels}: name another"
+            )
         self._words = TfidfVectorizer(sublinear_tf=True, stop_words="english")
         self._regression = LogisticRegression(C=30.0, max_iter=1_000)
         self._classify = make_pipeline(self._words, self._regression).fit(passages.text, passages.topic)
@@ -239,7 +245,7 @@ class LexicalTopicScorer:
         return ["LexicalTopicScorer", self.checksum, self.labels]
 
     def score(self, texts: Sequence[str]) -> np.ndarray:
-        """Probabilities float64[len(texts), len(labels)], in the order of `labels`."""
+        """Probabilities float64[len(texts), len(labels)], in the order of `labels`, rows summing to one."""
         return self._classify.predict_proba(texts)[:, self._order]
 
 
@@ -261,7 +267,7 @@ class PipelineTopicScorer:
         If there is no such model (see `hub.locate`), or not one label of it means entailment.
     """
 
-    def __init__(self, name: str | Path, *, topics: dict[str, list[str]] = TOPICS, revision: str | None = None):
+    def __init__(self, name: str | Path, *, topics: Mapping[str, Sequence[str]] = TOPICS, revision: str | None = None):
         self.labels = list(topics)
         refusal = f"no scorer {name!r}: neither 'similarity', 'lexical' nor a directory"
         self._classify = _load_pipeline("zero-shot-classification", name, refusal, revision)
@@ -331,8 +337,6 @@ def load_topic_scorer(
     """
     if name == "similarity":
         return TopicScorer(embedder)
-    if name == "lexical" and not ("topic" in passages and set(passages.topic) >= set(TOPICS)):
-        raise ValueError(f"the scorer 'lexical' learns from passages labelled with all of {list(TOPICS)}: name another")
     return LexicalTopicScorer(passages) if name == "lexical" else PipelineTopicScorer(name, revision=revision)
 
 

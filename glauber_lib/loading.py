@@ -72,12 +72,7 @@ def load_checkpoint(auto: Any, name: str | Path, refusal: str, revision: str | N
         )
     if missing := _missing(report):
         raise ValueError(f"checkpoint {str(name)!r} lacks weights that would be random numbers: {missing}")
-    if unused := _unused(report, network):
-        raise ValueError(
-            f"checkpoint {str(name)!r} has weights that {type(network).__name__} would leave out, and its scores be "
-            f"those of another model: {len(unused)}, the first are {unused[:5]}; its config.json is not that of its "
-            "weights, or it needs code that transformers has not"
-        )
+    _refuse_unused(report, network, name)
     files = tokenizer_files(folder)
     if not files:
         raise ValueError(f"{refusal} that loads: its folder has no tokenizer file, such as tokenizer.json or vocab.txt")
@@ -88,22 +83,32 @@ def load_checkpoint(auto: Any, name: str | Path, refusal: str, revision: str | N
     return network, tokenizer
 
 
-def missing_weights(kind: Any, folder: Path) -> list[str]:
-    """Names of the weights of a network of class `kind` that the folder's safetensors lack, in order."""
+def missing_weights(kind: Any, folder: Path, name: str | Path) -> list[str]:
+    """Names of the weights of a network of class `kind` that the folder's safetensors lack, in order.
+
+    ValueError, which says `name`, for weights in its encoder that the network does not use, as from `load_checkpoint`.
+    """
     with quietly():
-        return _missing(kind.from_pretrained(folder, output_loading_info=True, use_safetensors=True)[1])
+        network, report = kind.from_pretrained(folder, output_loading_info=True, use_safetensors=True)
+    _refuse_unused(report, network, name)
+    return _missing(report)
 
 
 def _missing(report):
     return sorted({*report["missing_keys"]} | {str(k) for k in report.get("mismatched_keys", ())})
 
 
-def _unused(report, network):
-    """Names of weights in the file that belong below the network's encoder and have no place there."""
+def _refuse_unused(report, network, name):
+    """Refuse a file with weights that belong below the network's encoder and have no place there."""
     base, prefix = network.base_model, network.base_model_prefix
     parts = {prefix, *(name for name, _ in base.named_children())}
     below = {key for key in report["unexpected_keys"] if key.split(".")[0] in parts}
-    return sorted(key for key in below if not HARMLESS.search(key))
+    if unused := sorted(key for key in below if not HARMLESS.search(key)):
+        raise ValueError(
+            f"checkpoint {str(name)!r} has weights that {type(network).__name__} would leave out, and its answers be "
+            f"those of another model: {len(unused)}, the first are {unused[:5]}; its config.json is not that of its "
+            "weights, or it needs code that transformers has not"
+        )
 
 
 @contextmanager

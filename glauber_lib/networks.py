@@ -1,32 +1,35 @@
 """Networks of transformers at a few positions: encoder, head, and how many positions a network has."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import torch
 import torch.nn.functional as F
 
 # Per architecture: from the encoder's vectors, shape [..., H], to the scores of the whole vocabulary.
-HEADS: dict[str, Callable] = {
-    "albert": lambda network, hidden: network.predictions(hidden),
-    "bert": lambda network, hidden: network.cls(hidden),
-    "deberta-v2": lambda network, hidden: (  # also v3; its newer head decodes with the word embeddings
-        network.cls(hidden)
-        if network.legacy
-        else network.lm_predictions(hidden, network.base_model.embeddings.word_embeddings)
-    ),
-    "distilbert": lambda network, hidden: network.vocab_projector(
-        network.vocab_layer_norm(network.activation(network.vocab_transform(hidden)))
-    ),
-    "electra": lambda network, hidden: network.generator_lm_head(network.generator_predictions(hidden)),
-    "esm": lambda network, hidden: network.lm_head(hidden),
-    "modernbert": lambda network, hidden: network.decoder(network.head(hidden)),
-    "mpnet": lambda network, hidden: network.lm_head(hidden),
-    "roberta": lambda network, hidden: network.lm_head(hidden),
-    "xlm-roberta": lambda network, hidden: network.lm_head(hidden),
-}
+HEADS: Mapping[str, Callable] = MappingProxyType(
+    {
+        "albert": lambda network, hidden: network.predictions(hidden),
+        "bert": lambda network, hidden: network.cls(hidden),
+        "deberta-v2": lambda network, hidden: (  # also v3; its newer head decodes with the word embeddings
+            network.cls(hidden)
+            if network.legacy
+            else network.lm_predictions(hidden, network.base_model.embeddings.word_embeddings)
+        ),
+        "distilbert": lambda network, hidden: network.vocab_projector(
+            network.vocab_layer_norm(network.activation(network.vocab_transform(hidden)))
+        ),
+        "electra": lambda network, hidden: network.generator_lm_head(network.generator_predictions(hidden)),
+        "esm": lambda network, hidden: network.lm_head(hidden),
+        "modernbert": lambda network, hidden: network.decoder(network.head(hidden)),
+        "mpnet": lambda network, hidden: network.lm_head(hidden),
+        "roberta": lambda network, hidden: network.lm_head(hidden),
+        "xlm-roberta": lambda network, hidden: network.lm_head(hidden),
+    }
+)
 # Architectures whose last layer `hidden_at` evaluates at the asked sites alone.
-ONE_QUERY = {"bert", "distilbert", "roberta", "xlm-roberta"}
+ONE_QUERY = frozenset({"bert", "distilbert", "roberta", "xlm-roberta"})
 
 
 def check_masked(network) -> None:

@@ -212,10 +212,10 @@ def modal_state(visits: Visits, first: int, last: int) -> tuple[np.ndarray, floa
 
 
 LOOKED_AT = 2**28  # tokens of all states that a survey holds at once: 2 GiB
-COLUMNS = [
+COLUMNS = (
     "chain", "temperature", "start", "duration", "censored", "text", "state", "share", "mean_gap", "min_gap", "type",
     "escape", "bound", "holding",
-]  # fmt: skip
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -327,7 +327,7 @@ def survey_traps(
                     "holding": int(visits[2][(visits[0] == state).all(1)].max()),
                 }
             )  # fmt: skip
-    table = pd.DataFrame(rows, columns=COLUMNS).sort_values("duration", ascending=False, ignore_index=True)
+    table = pd.DataFrame(rows, columns=list(COLUMNS)).sort_values("duration", ascending=False, ignore_index=True)
     family, templates = template_families(table.state.tolist())
     template = pd.Series([tuple(templates[k].tolist()) for k in family], dtype=object)
     return TrapSurvey(table.assign(family=family, template=template), looks, still, occupied, windows)

@@ -22,7 +22,19 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from transformers import BertForMaskedLM
 
-from glauber_lib import chains, checksums, exact, incompatibility, language
+from glauber_lib import (
+    chains,
+    checksums,
+    draws,
+    embedded,
+    exact,
+    growth,
+    incompatibility,
+    instruments,
+    language,
+    models,
+    networks,
+)
 from glauber_lib.chains import run_chains
 from glauber_lib.couplings import coalesce
 from glauber_lib.influence import measure_influence, replacement_tokens
@@ -105,6 +117,7 @@ DIFFERENT = {  # pairs that must not be taken for each other
     "arrays": (np.arange(3), np.arange(3) + 1),
     "shapes": (np.zeros((2, 3)), np.zeros((3, 2))),
     "precisions": (np.zeros(2, np.float32), np.zeros(1, np.float64)),
+    "array and matrix": (np.ones((2, 2)), np.ones((2, 2)).view(np.matrix)),
     "scalars": (np.float32(1), np.float64(1)),
     "objects": (np.array([(1, 2), None], object), np.array([(1, 3), None], object)),
     "series": (pd.Series([1, 1], name="text"), pd.Series([2, 1], name="text")),
@@ -149,6 +162,16 @@ def test_a_table_of_a_type_that_is_not_described_in_full_is_refused(keep):
         keep(rank, pd.DataFrame({"a": pd.Categorical(["x", "y"])}))
 
 
+class Tagged(np.ndarray):
+    """An array with something beside its numbers."""
+
+
+def test_an_array_of_the_reader_s_own_kind_is_refused_for_what_it_may_hold_besides(keep):
+    with pytest.raises(TypeError, match=r"cannot depend on a test_cache\.Tagged"):
+        keep(rank, np.ones(2).view(Tagged))
+    assert keep(rank, np.ones(2)) == 1
+
+
 def test_a_function_that_has_no_source_of_its_own_is_refused(keep):
     with pytest.raises(TypeError, match="only a function of a module can be cached"):
         keep(lambda: 1)
@@ -162,15 +185,22 @@ def own(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # two writings in a second have one time stamp
 
-    def write(source):
-        (tmp_path / "own_module.py").write_text(source)
-        sys.modules.pop("own_module", None)
-        importlib.invalidate_caches()
-        linecache.clearcache()
+    def write(source, **others):
+        for name, text in {"own_module": source, **others}.items():
+            path = (tmp_path / name.replace(".", "/")).with_suffix(".py")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        forget()
         return importlib.import_module("own_module")
 
+    def forget():
+        for name in [name for name in sys.modules if name.startswith("own_")]:
+            del sys.modules[name]
+        importlib.invalidate_caches()
+        linecache.clearcache()
+
     yield write
-    sys.modules.pop("own_module", None)
+    forget()
 
 
 def test_a_function_that_is_written_anew_in_its_file_is_computed_anew(keep, own):
@@ -190,6 +220,96 @@ def test_a_function_that_is_not_what_stands_in_its_file_is_computed_and_not_kept
     with pytest.warns(UserWarning, match=r"own_module.f is not what stands in .*: .* Computed and not kept"):
         assert keep(module.f, 1) == (3 if change == "defined anew" else 2)
     assert len(list(folder.iterdir())) == 1
+
+
+USERS = {  # how a module of the reader's own uses a second one
+    "module": "import own_second\n\ndef f(x):\n    return own_second.g(x)\n",
+    "name": "from own_second import g\n\ndef f(x):\n    return g(x)\n",
+    "later": "def f(x):\n    import own_second\n    return own_second.g(x)\n",
+    "by a third": "import own_third\n\ndef f(x):\n    return own_third.g(x)\n",
+}
+SECOND = "SHIFT = 1\n\ndef g(x):\n    return x + SHIFT\n"
+
+
+@pytest.mark.parametrize("way", USERS)
+def test_a_second_module_of_the_reader_s_own_counts_too(keep, own, way):
+    others = {"own_second": SECOND, "own_third": "from own_second import *\n"}
+    assert keep(own(USERS[way], **others).f, 1) == keep(own(USERS[way], **others).f, 1) == 2
+    assert keep(own(USERS[way], **{**others, "own_second": SECOND.replace("= 1", "= 2")}).f, 1) == 3
+
+
+@pytest.mark.parametrize("initial", [{"own_package.__init__": ""}, {}])
+def test_the_modules_of_the_reader_s_own_package_count_before_they_are_loaded(keep, own, initial):
+    source = "def f(x):\n    from own_package import second\n    return second.g(x)\n"
+    for shift in (1, 2):
+        module = own(source, **initial, **{"own_package.second": SECOND.replace("= 1", f"= {shift}")})
+        assert keep(module.f, 1) == 1 + shift
+
+
+@pytest.mark.parametrize("change", ["function replaced", "constant replaced", "file edited"])
+def test_a_second_module_that_is_not_what_stands_in_its_file_is_refused(keep, own, folder, change):
+    module = own(USERS["module"], own_second=SECOND)
+    assert keep(module.f, 1) == 2
+    if change == "file edited":
+        (folder.parent / "own_second.py").write_text(SECOND.replace("= 1", "= 2"))
+    else:
+        name, value = ("SHIFT", 7) if change == "constant replaced" else ("g", lambda x: x + 7)
+        setattr(module.own_second, name, value)
+    with pytest.warns(UserWarning, match=r"own_second\.\w+ is not what stands in .*own_second.py': .* and not kept"):
+        assert keep(module.f, 1) == (2 if change == "file edited" else 8)
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_what_is_installed_counts_by_no_source(tmp_path, monkeypatch):
+    for place in ("site-packages", "mine"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / f"own_{place[:4]}.py").write_text("")
+        monkeypatch.syspath_prepend(str(tmp_path / place))
+    found = keys.imported_sources("import json, numpy, own_site, own_mine, nowhere_at_all\nimport sklearn.svm\n")
+    assert list(found) == ["own_mine"]
+
+
+def test_what_changes_as_a_module_runs_is_its_own_affair(keep, own):
+    source = (
+        "KNOWN = {}\nCOUNT = 0\n\ndef g(x):\n    global COUNT\n    COUNT += 1\n    KNOWN[x] = COUNT\n    return x\n"
+    )
+    module = own("import own_second\n\ndef f(x):\n    return own_second.g(x)\n", own_second=source)
+    assert [keep(module.f, x) for x in (1, 2, 1)] == [1, 2, 1] and module.own_second.COUNT == 2
+
+
+REPLACED = {
+    "function": (draws, "uniforms", "draws.uniforms"),
+    "name that it was imported under": (chains, "check_states", "chains.check_states"),
+    "method": (TabularModel, "scores", "models.TabularModel"),
+    "constant": (models, "LARGEST", "models.LARGEST"),
+}
+
+
+@pytest.mark.parametrize("what", REPLACED)
+def test_what_is_replaced_in_the_library_is_seen_and_the_result_is_not_kept(keep, folder, monkeypatch, what):
+    owner, name, said = REPLACED[what]
+    before = getattr(owner, name)
+    assert keep(run_chains, MODEL, [[0, 0]], n_steps=5).n_steps == 5
+    monkeypatch.setattr(owner, name, 2**10 if isinstance(before, int) else lambda *a, **b: before(*a, **b))
+    with pytest.warns(UserWarning, match=rf"glauber_lib\.{said} is not what stands in .*: .* Computed and not kept"):
+        keep(run_chains, MODEL, [[0, 0]], n_steps=5)
+    assert len(list(folder.iterdir())) == 1
+    monkeypatch.undo()
+    keep(run_chains, MODEL, [[0, 0]], n_steps=5)
+
+
+TABLES = {
+    "laws of growth": growth.GROWTH, "topics": instruments.TOPICS, "heads": networks.HEADS,
+    "embedded models": embedded.EMBEDDED, "one of them": embedded.EMBEDDED["minilm-3l"], "packages": embedded.PACKAGES,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_table_of_the_library_cannot_be_written_to(table):
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        TABLES[table]["other"] = None
+    with pytest.raises(AttributeError, match="'tuple' object has no attribute 'append'"):
+        instruments.TOPICS["food"].append("tea")
 
 
 def test_of_a_path_the_content_counts(keep, tmp_path):
@@ -326,7 +446,7 @@ def test_an_import_within_a_function_and_a_relative_one_count_too(library):
     (library / "room" / "__init__.py").write_text("")
     (library / "room" / "inner.py").write_text("def f():\n    from . import other\n    from ..exact import margin\n")
     (library / "room" / "other.py").write_text("import glauber_lib.topics\n")
-    found = keys.library_sources("import numpy\nfrom glauber_lib.room.inner import f\n")
+    found = keys.imported_sources("import numpy\nfrom glauber_lib.room.inner import f\n")
     assert {"glauber_lib.room.inner", "glauber_lib.room.other", "glauber_lib.exact", "glauber_lib.topics"} <= set(found)
     assert "glauber_lib.plotting" not in found and "glauber_lib.paper" not in found
 

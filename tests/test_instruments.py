@@ -60,6 +60,20 @@ def test_an_embedder_that_lacks_weights_is_refused_and_two_loads_have_one_checks
         Embedder(folder)
 
 
+@pytest.mark.parametrize(
+    ("settings", "further"),
+    [({"num_hidden_layers": 1}, ""), ({}, "bert.encoder.layer.1.attention.self.query.lora_A.default.weight")],
+)
+def test_an_embedder_that_would_leave_weights_out_is_refused(tiny_folders, tmp_path, settings, further):
+    folder = shutil.copytree(tiny_folders["bert"], tmp_path / "model")
+    weights = load_file(folder / "model.safetensors") | ({further: torch.ones(4, 4)} if further else {})
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text()) | settings
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"weights that BertModel would leave out.*bert\.encoder\.layer\.1\."):
+        Embedder(folder)
+
+
 def test_cosine_distance_by_hand():
     x = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
     np.testing.assert_allclose(cosine_distance(x, x[0]), [0, 1, 2])
@@ -144,8 +158,20 @@ def test_topics_of_held_out_passages_are_recognised_by_their_words():
 
 
 def test_a_lexical_scorer_needs_labelled_passages():
-    with pytest.raises(ValueError, match="learns from passages labelled"):
+    with pytest.raises(ValueError, match=r"passages must have the columns \['text', 'topic'\], lacks \['topic'\]"):
         load_topic_scorer("lexical", None, pd.DataFrame({"id": ["a"], "text": ["words"]}))
+    for load in (LexicalTopicScorer, lambda passages: load_topic_scorer("lexical", None, passages)):
+        with pytest.raises(ValueError, match="learns from passages labelled"):
+            load(pd.DataFrame({"text": ["red words", "blue ones"], "topic": ["food", "sport"]}))
+
+
+def test_a_lexical_scorer_does_not_learn_topics_that_are_not_its_own():
+    passages = load_passages()
+    further = passages.head(40).assign(topic="cats")
+    with_cats, without = (LexicalTopicScorer(some) for some in (pd.concat([passages, further]), passages))
+    scores = with_cats.score(TEXTS[:3])
+    np.testing.assert_allclose(scores.sum(1), 1)
+    np.testing.assert_array_equal(scores, without.score(TEXTS[:3]))
 
 
 def test_sentiment_has_the_sign_of_the_words():

