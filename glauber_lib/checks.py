@@ -184,7 +184,11 @@ def check_columns(frame: Any, columns: Sequence[str], name: str) -> None:
     ------
     ValueError
         If one lacks; it names all that do.
+    TypeError
+        For what is no DataFrame.
     """
+    if getattr(frame, "columns", None) is None:
+        raise TypeError(f"{name} must be a DataFrame, got {type(frame).__name__}")
     if lacking := [column for column in columns if column not in frame.columns]:
         raise ValueError(f"{name} must have the columns {list(columns)}, lacks {lacking}, got {list(frame.columns)}")
 

@@ -289,13 +289,13 @@ def mean_band(samples: ArrayLike, *, within: Interval = (-np.inf, np.inf)) -> pd
     samples = check_numbers(samples, "samples")
     if samples.ndim != 2:
         raise ValueError(f"samples must have shape (units, quantities), got {samples.shape}")
-    n, mean = len(samples), samples.mean(0)
+    n, mean, (least, most) = len(samples), samples.mean(0), within
     half = np.full_like(mean, np.nan)
     if n > 1:
         half = scipy.stats.t.ppf(0.975, n - 1) * samples.std(0, ddof=1) / np.sqrt(n)
         half[np.ptp(samples, axis=0) <= 1e-12 * np.abs(mean)] = np.nan  # but for rounding
-    low = np.maximum(mean - half, np.minimum(mean, within[0]))
-    high = np.minimum(mean + half, np.maximum(mean, within[1]))
+    low = np.maximum(mean - half, np.minimum(mean, least))
+    high = np.minimum(mean + half, np.maximum(mean, most))
     return pd.DataFrame({"mean": mean, "low": low, "high": high})
 
 
