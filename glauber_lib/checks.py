@@ -312,6 +312,7 @@ def check_chains(chains: npt.ArrayLike | None, size: int, name: str = "chain") -
     ValueError
         Unless there is one whole number >= 0 for each chain, and no two are the same.
     """
+    size = check_count(size, "size")
     numbers = np.arange(size) if chains is None else check_whole(chains, f"{name} numbers")
     if numbers.shape != (size,):
         raise ValueError(f"need one {name} number per state, got shape {numbers.shape} for {size}")

@@ -90,7 +90,7 @@ def weights(scores: torch.Tensor, temperature: npt.ArrayLike) -> torch.Tensor:
 
 
 def probabilities(scores: torch.Tensor, temperature: npt.ArrayLike) -> torch.Tensor:
-    """Conditional law float64[B, V] of scores [B, V] at temperatures [B] (paper §3); raises as `weights` does."""
+    """Conditional law float64[B, V] of scores [B, V] at temperatures [B] (paper §3); as `weights`, with its nan and RuntimeError."""
     law = weights(scores, temperature)
     return law / law.sum(-1, keepdim=True)
 

@@ -328,7 +328,7 @@ def pseudo_likelihood(model: ConditionalModel, n_sites: int, temperature: float 
 
 
 def compare_laws(p: np.ndarray, q: np.ndarray) -> dict[str, float]:
-    """Total variation, both Kullback–Leibler divergences (nats) and Spearman's rank correlation of two laws.
+    """Total variation, both Kullback–Leibler divergences (nats) and Spearman's rank correlation (nan of a flat law).
 
     ValueError unless they are probabilities of the same states.
     """

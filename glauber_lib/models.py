@@ -78,6 +78,8 @@ def hidden_besides(hidden: Any, states: torch.Tensor, sites: torch.Tensor) -> to
     ------
     ValueError
         If `hidden` is not boolean or has another shape than `states`.
+    RuntimeError
+        Of torch, for what is no array, or sites that a state lacks.
     """
     marked = torch.as_tensor(hidden, device=states.device)
     if marked.dtype != torch.bool or marked.shape != states.shape:

@@ -245,8 +245,8 @@ def bootstrap_interval(
 
 def share_estimate(successes: int, n: int, *, unit: str) -> Estimate:
     """The share of `n` units that are successes, with its `wilson_interval`; nan of no unit."""
-    interval = wilson_interval(successes, n)
-    return Estimate(successes / n if n else np.nan, interval, n, unit)
+    interval, n = wilson_interval(successes, n), int(n)
+    return Estimate(float(successes / n) if n else np.nan, interval, n, unit)
 
 
 def wilson_interval(successes: int, n: int) -> Interval:

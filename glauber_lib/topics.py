@@ -266,7 +266,8 @@ def persistence(paths: ArrayLike, labels: Sequence[str]) -> pd.DataFrame:
 def persistence_excess(paths: ArrayLike, n_labels: int, *, unit: str = "chains") -> Estimate:
     """Share of records with the label of the record before, less that of independent draws of the same frequencies.
 
-    Both are computed again in every resample of the chains, from label paths int[C, K].
+    Both are computed again in every resample of the chains, from label paths int[C, K]. The value is nan of one record,
+    the interval of one chain.
     """
     paths = _check_paths(paths, n_labels)
     same = (paths[:, 1:] == paths[:, :-1]).mean(1)

@@ -110,6 +110,11 @@ def fit_transitions(
         Bootstrap resamples of the pairs, each with all its temperatures and lengths.
     seed : int
 
+    Returns
+    -------
+    dict of int to Transition
+        By length; see there for where a center is nan.
+
     Raises
     ------
     ValueError

@@ -130,7 +130,8 @@ def inside_runs(runs: Iterable[Span], steps: ArrayLike) -> np.ndarray:
 def overlap_excess(still: ArrayLike, occupied: ArrayLike, *, unit: str = "chains") -> Estimate:
     """Looks in both of two kinds of traps over looks in either, less what independence of the two gives.
 
-    The frequencies that independence starts from are computed again in every resample of the chains.
+    The frequencies that independence starts from are computed again in every resample of the chains. The interval is
+    nan, nan of one chain, or if all are equal.
 
     Parameters
     ----------
@@ -297,8 +298,8 @@ def survey_traps(
         holds, chains that were stopped by ``until``, or if the model's tokens are other words than those of the trace
         (`checksums.refuse_other_vocabulary`).
     """
-    stride = check_count(stride, "stride", least=1, most=check_count(window, "window", least=1))
-    shortest = check_count(shortest, "shortest")
+    window, shortest = check_count(window, "window", least=1), check_count(shortest, "shortest")
+    stride = check_count(stride, "stride", least=1, most=window)
     refuse_other_vocabulary(model, trace)
     refuse_stopped(trace)
     _check_looks(trace, stride)

@@ -119,7 +119,9 @@ def judge(trial, arguments, usual):
     except Hang:
         raise AssertionError(f"{said} takes more than {PATIENCE} s") from None
     except (ValueError, TypeError, AttributeError) as error:  # the last: an argument of another type
-        assert trial.model.answered == answered or "model" not in arguments, f"{said}: {error!r} after a model was asked"
+        assert trial.model.answered == answered or "model" not in arguments, (
+            f"{said}: {error!r} after a model was asked"
+        )
         return
     except Exception as error:
         assert type(error).__name__ in trial.doc, f"{said}: {error!r} is not documented"
