@@ -90,7 +90,10 @@ def weights(scores: torch.Tensor, temperature: npt.ArrayLike) -> torch.Tensor:
 
 
 def probabilities(scores: torch.Tensor, temperature: npt.ArrayLike) -> torch.Tensor:
-    """Conditional law float64[B, V] of scores [B, V] at temperatures [B] (paper §3); as `weights`, with its nan and RuntimeError."""
+    """Conditional law float64[B, V] of scores [B, V] at temperatures [B] (paper §3).
+
+    A nan and a RuntimeError come as from `weights`.
+    """
     law = weights(scores, temperature)
     return law / law.sum(-1, keepdim=True)
 

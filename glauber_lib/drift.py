@@ -11,8 +11,15 @@ from scipy.special import expit, log_expit, logsumexp
 from tqdm.auto import tqdm
 
 from glauber_lib.checks import (
-    check_columns, check_contexts, check_count, check_indices, check_numbers, check_seed, check_temperatures, check_whole,
-)  # fmt: skip
+    check_columns,
+    check_contexts,
+    check_count,
+    check_indices,
+    check_numbers,
+    check_seed,
+    check_temperatures,
+    check_whole,
+)
 from glauber_lib.margins import escape_probability, scores_by_site
 from glauber_lib.models import ConditionalModel
 from glauber_lib.stats import bootstrap_interval

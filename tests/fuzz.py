@@ -20,11 +20,55 @@ import torch
 
 import glauber_lib
 
-ODD_NUMBERS = [-1, 0, 1, 2, 0.5, -0.0, 1e-8, np.inf, -np.inf, np.nan, -(2**63), True, "3", "", None, [], [1], (2, 3), 1j,
-               np.int8(3), np.float32(0.1), np.array(2), np.array([2]), np.ma.masked, object(), {}]  # fmt: skip
+ODD_NUMBERS = [
+    -1,
+    0,
+    1,
+    2,
+    0.5,
+    -0.0,
+    1e-8,
+    np.inf,
+    -np.inf,
+    np.nan,
+    -(2**63),
+    True,
+    "3",
+    "",
+    None,
+    [],
+    [1],
+    (2, 3),
+    1j,
+    np.int8(3),
+    np.float32(0.1),
+    np.array(2),
+    np.array([2]),
+    np.ma.masked,
+    object(),
+    {},
+]
 LARGE = [1e8, 1e300, 1e-300, 2**31, 2**63, 2**64]  # not for counts: as much work as they say would be done
-ODD_TEXTS = ["", " ", "\n\t", "\x00", "🙂🧩", "שלום עולם", "مرحبا", "a\u2028b", "\u202e", "../x", "[MASK]", "word " * 20_000,
-             "no such name", None, 3, b"bytes", ["a"], np.str_("a")]  # fmt: skip
+ODD_TEXTS = [
+    "",
+    " ",
+    "\n\t",
+    "\x00",
+    "🙂🧩",
+    "שלום עולם",
+    "مرحبا",
+    "a\u2028b",
+    "\u202e",
+    "../x",
+    "[MASK]",
+    "word " * 20_000,
+    "no such name",
+    None,
+    3,
+    b"bytes",
+    ["a"],
+    np.str_("a"),
+]
 PLAIN = bool | int | float | str | Path | np.ndarray | np.number | torch.Tensor | pd.DataFrame | pd.Series
 
 
@@ -143,8 +187,18 @@ def _odd_arrays(array, rng):
             array[..., :1],
             array[..., :0],
         ]
-    types_ = [array.astype(object), array.astype(str), array.astype(complex), np.ma.masked_array(array, np.ones(array.shape, bool)),
-              None, "text", 3, object(), [array.tolist(), [1]], array.tolist() if array.ndim else [[]]]  # fmt: skip
+    types_ = [
+        array.astype(object),
+        array.astype(str),
+        array.astype(complex),
+        np.ma.masked_array(array, np.ones(array.shape, bool)),
+        None,
+        "text",
+        3,
+        object(),
+        [array.tolist(), [1]],
+        array.tolist() if array.ndim else [[]],
+    ]
     contents = []
     if array.dtype.kind in "if" and array.size:
         for odd in (np.nan, np.inf, -np.inf, -1.0, 0.0, 0.5, 1e-8, 1e8, 1e300, 2.0**62):
@@ -190,8 +244,25 @@ def odd_frame(frame, rng):
         content[rng.integers(len(content))] = _pick(rng, [np.nan, -1.0, np.inf, 0.5, 1e300])
         numeric[column] = content
     doubled = frame.iloc[np.zeros(2, int)] if len(frame) else frame
-    return _pick(rng, [frame[:0], frame.drop(columns=column), changed, typed, numeric, numeric, doubled, frame[:1], frame.to_dict("list"), None,
-                       frame.to_numpy(), frame.rename(columns={column: "other"}), frame.iloc[::-1], pd.DataFrame()])  # fmt: skip
+    return _pick(
+        rng,
+        [
+            frame[:0],
+            frame.drop(columns=column),
+            changed,
+            typed,
+            numeric,
+            numeric,
+            doubled,
+            frame[:1],
+            frame.to_dict("list"),
+            None,
+            frame.to_numpy(),
+            frame.rename(columns={column: "other"}),
+            frame.iloc[::-1],
+            pd.DataFrame(),
+        ],
+    )
 
 
 # Ordinary values ---------------------------------------------------------------------------------------------------
@@ -208,12 +279,29 @@ def by_annotation(annotation):
     if origin is not None and origin is not annotation:
         return by_annotation(origin)
     simple = {
-        bool: False, int: 2, float: 0.5, str: "text", bytes: b"bytes", Path: Path("place"), list: [], dict: {}, tuple: (),
-        collections.abc.Sequence: [], collections.abc.Mapping: {}, collections.abc.Iterable: [], typing.Any: None,
-        collections.abc.Callable: np.mean, pd.DataFrame: pd.DataFrame({"x": [1.0, 2.0]}), pd.Index: pd.Index([1, 2]),
-        torch.Tensor: torch.tensor([0.2, 0.8]), np.random.Generator: np.random.default_rng(0), BaseException: ValueError("x"),
-        Exception: ValueError("x"), inspect.Parameter.empty: None, torch.dtype: torch.float32,
-    }  # fmt: skip
+        bool: False,
+        int: 2,
+        float: 0.5,
+        str: "text",
+        bytes: b"bytes",
+        Path: Path("place"),
+        list: [],
+        dict: {},
+        tuple: (),
+        collections.abc.Sequence: [],
+        collections.abc.Mapping: {},
+        collections.abc.Iterable: [],
+        typing.Any: None,
+        collections.abc.Callable: np.mean,
+        pd.DataFrame: pd.DataFrame({"x": [1.0, 2.0]}),
+        pd.Index: pd.Index([1, 2]),
+        torch.Tensor: torch.tensor([0.2, 0.8]),
+        np.random.Generator: np.random.default_rng(0),
+        BaseException: ValueError("x"),
+        Exception: ValueError("x"),
+        inspect.Parameter.empty: None,
+        torch.dtype: torch.float32,
+    }
     return simple[annotation]
 
 

@@ -16,10 +16,10 @@ PATIENCE = 30  # seconds of one call
 ELSEWHERE = {  # what is tried by tests of its own, and why not here
     "paper.runner": "starts notebooks", "paper.check": "measures speed, asks the hub", "hub": "asks the hub",
     "paper.run.Run": "writes the figures of a notebook", "embedded": "reads and writes weights",
-    "loading": "reads weights", "networks": "asks a network of transformers", "language": "asks a network of transformers",
+    "loading": "reads weights", "networks": "asks a network of torch", "language": "asks a network of torch",
     "instruments.Embedder": "reads weights", "instruments.load": "reads weights", "paper.provenance": "asks git",
     "instruments.PipelineTopicScorer": "reads weights", "instruments.SentimentClassifier": "reads weights",
-    "paper.progress": "draws bars", "paper.claims.check_entries": "reads notebooks", "engine.run_clocks": "a loop of chains",
+    "paper.progress": "draws bars", "paper.claims.check_entries": "reads notebooks", "engine.run_clocks": "chains",
     "checksums": "asks a network of torch", "paper.claims.read_results": "reads figures",
 }  # fmt: skip
 AS_IT_IS = ("checks.unmasked", "draws.weights", "draws.probabilities")  # let a nan pass, as they say
