@@ -147,7 +147,14 @@ def group_weights(groups: ArrayLike, n_resamples: int, seed: int = 0) -> np.ndar
         What was drawn independently: the passage, or the pair, that each row belongs to.
     n_resamples : int
     seed : int
+
+    Raises
+    ------
+    ValueError
+        If a label is missing, or there is none.
     """
+    if not np.size(groups):
+        raise ValueError("groups must hold one label for each row, got none")
     names, group = np.unique(check_labels(groups, "groups"), return_inverse=True)
     rng, n_resamples = np.random.default_rng(check_seed(seed)), check_count(n_resamples, "n_resamples", least=1)
     counts = rng.multinomial(len(names), np.full(len(names), 1 / len(names)), size=n_resamples)

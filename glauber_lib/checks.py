@@ -184,7 +184,11 @@ def check_columns(frame: Any, columns: Sequence[str], name: str) -> None:
     ------
     ValueError
         If one lacks; it names all that do.
+    TypeError
+        For what is no DataFrame.
     """
+    if getattr(frame, "columns", None) is None:
+        raise TypeError(f"{name} must be a DataFrame, got {type(frame).__name__}")
     if lacking := [column for column in columns if column not in frame.columns]:
         raise ValueError(f"{name} must have the columns {list(columns)}, lacks {lacking}, got {list(frame.columns)}")
 
@@ -308,6 +312,7 @@ def check_chains(chains: npt.ArrayLike | None, size: int, name: str = "chain") -
     ValueError
         Unless there is one whole number >= 0 for each chain, and no two are the same.
     """
+    size = check_count(size, "size")
     numbers = np.arange(size) if chains is None else check_whole(chains, f"{name} numbers")
     if numbers.shape != (size,):
         raise ValueError(f"need one {name} number per state, got shape {numbers.shape} for {size}")

@@ -16,7 +16,10 @@ from glauber_lib.survival import time_until
 
 
 def budget(n: int, multiple: float) -> int:
-    """Steps of a run whose length is proportional to n log n."""
+    """Steps of a run whose length is proportional to n log n; ValueError for a length or a multiple that is none."""
+    if not 0 <= multiple < np.inf or isinstance(multiple, bool):
+        raise ValueError(f"multiple must be a finite number >= 0, got {multiple!r}")
+    n = check_count(n, "n", least=1)
     return round(multiple * n * np.log(n))
 
 

@@ -77,7 +77,8 @@ def weights(scores: torch.Tensor, temperature: npt.ArrayLike) -> torch.Tensor:
     r"""Unnormalised conditional law float64[B, V] of scores [B, V] at temperatures [B].
 
     :math:`\exp((s_v - \max_u s_u) / \tau)`: the largest weight is one. ValueError unless every temperature is positive
-    and finite.
+    and finite; torch's RuntimeError if there is not one for each row. Scores are those that `answers.ask` lets pass: a
+    nan or an infinite score gives a nan here.
     """
     temperature = torch.as_tensor(temperature, dtype=torch.float64)
     if not ((temperature > 0) & (temperature < torch.inf)).all():
@@ -89,7 +90,10 @@ def weights(scores: torch.Tensor, temperature: npt.ArrayLike) -> torch.Tensor:
 
 
 def probabilities(scores: torch.Tensor, temperature: npt.ArrayLike) -> torch.Tensor:
-    """Conditional law float64[B, V] of scores [B, V] at temperatures [B] (paper §3)."""
+    """Conditional law float64[B, V] of scores [B, V] at temperatures [B] (paper §3).
+
+    A nan and a RuntimeError come as from `weights`.
+    """
     law = weights(scores, temperature)
     return law / law.sum(-1, keepdim=True)
 
@@ -115,6 +119,8 @@ def inverse_cdf(weights: torch.Tensor, uniform: torch.Tensor) -> tuple[torch.Ten
     ------
     ValueError
         For weights or uniforms of another precision, or weights of a row that sum to zero, to infinity or to no number.
+    RuntimeError, IndexError
+        Of torch, for shapes that do not fit, no token, or a uniform that is nan.
     """
     if weights.dtype != torch.float64 or uniform.dtype != torch.float64:
         check_precision(weights.dtype, "weights")

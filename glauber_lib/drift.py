@@ -10,7 +10,16 @@ from numpy.typing import ArrayLike
 from scipy.special import expit, log_expit, logsumexp
 from tqdm.auto import tqdm
 
-from glauber_lib.checks import check_columns, check_contexts, check_count, check_numbers, check_seed, check_temperatures
+from glauber_lib.checks import (
+    check_columns,
+    check_contexts,
+    check_count,
+    check_indices,
+    check_numbers,
+    check_seed,
+    check_temperatures,
+    check_whole,
+)
 from glauber_lib.margins import escape_probability, scores_by_site
 from glauber_lib.models import ConditionalModel
 from glauber_lib.stats import bootstrap_interval
@@ -162,7 +171,9 @@ def scan_drift(
     DataFrame
         Rows of `token_drift` with a column ``token``.
     """
-    tokens, counts = list(tokens), list(counts)
+    tokens = check_indices(tokens, model.n_tokens, "tokens").ravel().tolist()
+    states, temperatures = check_contexts(states, model.n_tokens), check_temperatures(temperatures)
+    counts = check_whole(counts, "counts", most=states.shape[1]).ravel().tolist()
     pairs = [(token, count) for token in tokens for count in counts]
     tables = [
         token_drift(model, states_with_count(states, token, count, seed=seed), token, temperatures).assign(token=token)

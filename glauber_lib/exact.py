@@ -16,7 +16,7 @@ from glauber_lib.checks import check_contexts, check_count, check_indices, check
 from glauber_lib.draws import probabilities
 from glauber_lib.influence import contraction_bound
 from glauber_lib.margins import log_exit_times, mixing_lower_bound
-from glauber_lib.models import ConditionalModel, TabularModel, all_states
+from glauber_lib.models import ConditionalModel, TabularModel, all_states, check_system
 from glauber_lib.stats import rank_correlation
 
 DENSE = 4_096  # states up to which full matrices are used
@@ -25,8 +25,7 @@ Sparse = Any  # a matrix of scipy.sparse, float64[S, S]
 
 def tabulate(model: ConditionalModel, n_sites: int) -> TabularModel:
     """All scores of a small system as a `TabularModel`: each conditional is evaluated once."""
-    n_sites = check_count(n_sites, "n_sites", 1)
-    n_tokens = model.n_tokens
+    n_sites, n_tokens = check_system(model.n_tokens, n_sites), model.n_tokens
     others = all_states(n_tokens, n_sites - 1) if n_sites > 1 else np.zeros((1, 0), dtype=np.int64)  # the other sites
     table = []
     for i in range(n_sites):
@@ -38,15 +37,14 @@ def tabulate(model: ConditionalModel, n_sites: int) -> TabularModel:
 def conditional_laws(model: ConditionalModel, n_sites: int, temperature: float = 1.0) -> np.ndarray:
     """Every conditional law of a small system, float64[n, V**n, V]: site, state, token."""
     states = all_states(model.n_tokens, n_sites)
-    temperatures = np.full(len(states), float(check_temperature(temperature)))
-    return np.stack(
-        [probabilities(ask(model, states, np.full(len(states), i)), temperatures).cpu().numpy() for i in range(n_sites)]
-    )
+    size, n = states.shape
+    temperatures = np.full(size, float(check_temperature(temperature)))
+    return np.stack([probabilities(ask(model, states, np.full(size, i)), temperatures).cpu().numpy() for i in range(n)])
 
 
 def transition_matrix(model: ConditionalModel, n_sites: int, temperature: float = 1.0) -> Sparse:
     """Sparse transition matrix of the Glauber chain, float64[V**n, V**n] (paper §3)."""
-    n_sites, n_tokens = check_count(n_sites, "n_sites", least=1), model.n_tokens
+    n_sites, n_tokens = check_system(model.n_tokens, n_sites), model.n_tokens
     size = n_tokens**n_sites
     states = all_states(n_tokens, n_sites)
     total = sp.csr_matrix((size, size))
@@ -232,6 +230,7 @@ def _pairs(values, n_tokens, j):
 
 def influence(model: ConditionalModel, n_sites: int, temperature: float = 1.0) -> np.ndarray:
     r"""The influence matrix :math:`c_{ij}(\tau)`, float64[n, n], by the supremum over all pairs of states."""
+    n_sites = check_system(model.n_tokens, n_sites)
     out = np.zeros((n_sites, n_sites))
     for i, law in enumerate(conditional_laws(model, n_sites, temperature)):
         for j in set(range(n_sites)) - {i}:
@@ -244,7 +243,7 @@ def oscillation(model: ConditionalModel, n_sites: int) -> np.ndarray:
 
     It is infinite where one state bans a token that the other allows.
     """
-    states = all_states(model.n_tokens, n_sites)
+    n_sites, states = check_system(model.n_tokens, n_sites), all_states(model.n_tokens, n_sites)
     out = np.zeros((n_sites, n_sites))
     for i in range(n_sites):
         scores = ask(model, states, np.full(len(states), i)).double().cpu().numpy()
@@ -292,7 +291,7 @@ def margin_sets(model: ConditionalModel, n_sites: int) -> list[np.ndarray]:
     list of ndarray, int64[K]
         State codes of each distinct set, without that of all states.
     """
-    states = all_states(model.n_tokens, n_sites)
+    n_sites, states = check_system(model.n_tokens, n_sites), all_states(model.n_tokens, n_sites)
     size, rows = len(states), np.arange(len(states))
     leads = np.eye(size, dtype=np.float32)
     for i in range(n_sites):
@@ -329,7 +328,7 @@ def pseudo_likelihood(model: ConditionalModel, n_sites: int, temperature: float 
 
 
 def compare_laws(p: np.ndarray, q: np.ndarray) -> dict[str, float]:
-    """Total variation, both Kullback–Leibler divergences (nats) and Spearman's rank correlation of two laws.
+    """Total variation, both Kullback–Leibler divergences (nats) and Spearman's rank correlation (nan of a flat law).
 
     ValueError unless they are probabilities of the same states.
     """
@@ -375,11 +374,10 @@ def solve_system(model: ConditionalModel, n_sites: int, temperatures: ArrayLike)
     """
     if model.n_tokens < 2:
         raise ValueError("a system needs two tokens, got a model of one")
-    if model.n_tokens ** check_count(n_sites, "n_sites", 1) > DENSE:
-        raise ValueError(f"a system is solved with at most {DENSE} states, got {model.n_tokens}^{n_sites}")
+    n_sites, temperatures = check_system(model.n_tokens, n_sites, DENSE), check_temperatures(temperatures)
     sets, states = margin_sets(model, n_sites), all_states(model.n_tokens, n_sites)
     basins = [(codes, margin(model, states[codes])) for codes in sets]
-    return pd.DataFrame([_solve(model, n_sites, float(t), basins) for t in check_temperatures(temperatures)])
+    return pd.DataFrame([_solve(model, n_sites, float(t), basins) for t in temperatures])
 
 
 def _solve(model, n_sites, temperature, basins):

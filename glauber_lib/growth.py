@@ -162,7 +162,7 @@ def _checked(n, time, observed, groups):
 
 
 def slope_in_log_length(values: ArrayLike, n: ArrayLike, *, unit: str) -> Estimate:
-    """Mean over units of the slope of their values in log n, with Student's interval.
+    """Mean over units of the slope of their values in log n, with Student's interval; nan if a value is nan.
 
     Parameters
     ----------

@@ -53,8 +53,9 @@ class Rectangles:
         return len(self.i)
 
     def take(self, rows: ArrayLike) -> "Rectangles":
-        """The rectangles of some rows."""
-        return Rectangles(*(getattr(self, name)[np.asarray(rows)] for name in self.__dataclass_fields__))
+        """The rectangles of some rows; ValueError for rows that are not there."""
+        rows = check_indices(rows, len(self.states), "rows")
+        return Rectangles(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
     def corner(self, *, b: bool = False, d: bool = False) -> np.ndarray:
         """The states with `b` and/or `d` put in, int64[K, n]."""

@@ -16,7 +16,7 @@ from glauber_lib import exact
 from glauber_lib.answers import ask, name_of
 from glauber_lib.checks import check_contexts, check_count, check_seed, check_temperature, check_temperatures
 from glauber_lib.margins import escape_bound, mixing_lower_bound
-from glauber_lib.models import ConditionalModel, RestrictedModel, TabularModel, all_states
+from glauber_lib.models import ConditionalModel, RestrictedModel, TabularModel, all_states, check_system
 
 
 def restricted_tables(
@@ -164,6 +164,7 @@ def incompatibility_price(
     dict
         ``price`` (nats per site) and ``entropy``, that of the model's conditionals in the same mean (nats per site).
     """
+    n_sites = check_system(model.n_tokens, n_sites)
     law = exact.stationary_law(exact.transition_matrix(model, n_sites, temperature)) if law is None else law
     states, shape, price, entropy = all_states(model.n_tokens, n_sites), (model.n_tokens,) * n_sites, 0.0, 0.0
     for i in range(n_sites):
@@ -190,6 +191,7 @@ def compatible_table(law: np.ndarray, n_tokens: int, n_sites: int) -> TabularMod
 
     They fit a joint, so that their price is that of rounding to float32 alone.
     """
+    n_sites = check_system(n_tokens, n_sites)
     joint = np.log(np.maximum(law, 1e-300)).reshape((n_tokens,) * n_sites)
     normalised = [joint - np.logaddexp.reduce(joint, axis=i, keepdims=True) for i in range(n_sites)]
     return TabularModel(np.stack(normalised).astype(np.float32))
@@ -248,9 +250,10 @@ def margin_cases(model: ConditionalModel, n_sites: int, temperatures: ArrayLike,
         both; ``mixing_time``, nan above `limit`; ``lower``, the bound on it, nan where the set has more than half the
         mass.
     """
+    n_sites, temperatures = check_system(model.n_tokens, n_sites), check_temperatures(temperatures)
     states, rows, limit = all_states(model.n_tokens, n_sites), [], check_count(limit, "limit", least=1)
     basins = [(codes, exact.margin(model, states[codes])) for codes in exact.margin_sets(model, n_sites)]
-    for t in check_temperatures(temperatures).tolist() if basins else []:
+    for t in temperatures.tolist() if basins else []:
         matrix = exact.transition_matrix(model, n_sites, t)
         law, dense = exact.stationary_law(matrix), matrix.toarray()
         try:

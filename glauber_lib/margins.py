@@ -33,7 +33,7 @@ def scores_by_site(model: ConditionalModel, states: np.ndarray) -> Iterator[tupl
     scores : torch.Tensor, float64[K, V]
         A copy that the caller may write to.
     """
-    size, n = states.shape
+    size, n = check_contexts(states, model.n_tokens).shape
     sites, repeated = np.tile(np.arange(n), size), np.repeat(states, n, axis=0)
     for rows in chunks(np.arange(size * n), 256):
         yield rows, ask(model, repeated[rows], sites[rows]).to(torch.float64, copy=True)
@@ -52,7 +52,7 @@ def _gaps(scores, token):
 
 def _escape(scores, token, temperature):
     """Summed over the other tokens, so that it keeps its precision when it is tiny."""
-    log_law = (scores / float(check_temperature(temperature))).log_softmax(1).scatter(1, token, -torch.inf)
+    log_law = (scores / temperature).log_softmax(1).scatter(1, token, -torch.inf)
     return float(log_law.logsumexp(1).exp().mean())
 
 
@@ -83,6 +83,7 @@ def escape_probability(model: ConditionalModel, state: ArrayLike, temperature: f
     state : array_like, int[n]
     temperature : float
     """
+    temperature = float(check_temperature(temperature))
     return _escape(*_site_scores(model, state), temperature)
 
 
@@ -175,6 +176,7 @@ def describe_trap(model: ConditionalModel, state: ArrayLike, temperature: float)
         ``mean_gap``, ``min_gap`` (`score_gaps`), ``type`` (perfect if every gap is positive, else approximate),
         ``escape`` (`escape_probability`) and ``bound`` (`escape_bound`).
     """
+    temperature = float(check_temperature(temperature))
     scores, token = _site_scores(model, state)
     gaps = _gaps(scores, token)
     return {

@@ -78,6 +78,8 @@ def hidden_besides(hidden: Any, states: torch.Tensor, sites: torch.Tensor) -> to
     ------
     ValueError
         If `hidden` is not boolean or has another shape than `states`.
+    RuntimeError
+        Of torch, for what is no array, or sites that a state lacks.
     """
     marked = torch.as_tensor(hidden, device=states.device)
     if marked.dtype != torch.bool or marked.shape != states.shape:
@@ -343,9 +345,15 @@ class RestrictedModel:
         return ask(self.model, full, places, full_hidden)[:, torch.as_tensor(self.tokens)]
 
 
+def check_system(n_tokens: int, n_sites: int, most: int = LARGEST) -> int:
+    """The number of sites of a small system; ValueError if that is no count, or if it has more than `most` states."""
+    n_tokens, n_sites = check_count(n_tokens, "n_tokens", 1), check_count(n_sites, "n_sites", 1, LARGEST)
+    if n_sites * np.log(n_tokens) > np.log(most) + 1e-9:
+        raise ValueError(f"{n_tokens}^{n_sites} states are no small system: at most {most} are accepted")
+    return n_sites
+
+
 def all_states(n_tokens: int, n_sites: int) -> np.ndarray:
     """Every state of a small system, int64[V**n, n], in the order of their base-V codes; ValueError above `LARGEST`."""
-    n_tokens, n_sites = check_count(n_tokens, "n_tokens", 1), check_count(n_sites, "n_sites", 1)
-    if n_tokens**n_sites > LARGEST:
-        raise ValueError(f"{n_tokens}^{n_sites} states are no small system: at most {LARGEST} are listed")
+    n_sites, n_tokens = check_system(n_tokens, n_sites), int(n_tokens)
     return np.array(list(itertools.product(range(n_tokens), repeat=n_sites)), dtype=np.int64)

@@ -49,12 +49,12 @@ def pair_influence(
     x, y = check_contexts(x, model.n_tokens), check_contexts(y, model.n_tokens)
     if x.shape != y.shape:
         raise ValueError(f"x and y must have one shape, got {x.shape} and {y.shape}")
-    sites, found = check_indices(sites, x.shape[1], "sites"), []
+    sites, temperatures, found = check_indices(sites, x.shape[1], "sites"), check_temperatures(temperatures), []
     if sites.shape != (len(x),):
         raise ValueError(f"sites must hold one site for each of {len(x)} pairs, got shape {sites.shape}")
     for rows in np.array_split(np.arange(len(x)), -(-len(x) * model.n_tokens // 2**22)):  # (B, V) float64 at a time
         scores = ask(model, np.concatenate([x[rows], y[rows]]), np.tile(sites[rows], 2)).double()
-        both = (probabilities(scores, np.full(len(scores), t)) for t in check_temperatures(temperatures))
+        both = (probabilities(scores, np.full(len(scores), t)) for t in temperatures)
         laws = (law.view(2, len(rows), -1) for law in both)
         found.append(torch.stack([0.5 * (p - q).abs().sum(-1) for p, q in laws], dim=1).cpu().numpy())
     return np.concatenate(found)

@@ -247,8 +247,8 @@ def bootstrap_interval(
 
 def share_estimate(successes: int, n: int, *, unit: str) -> Estimate:
     """The share of `n` units that are successes, with its `wilson_interval`; nan of no unit."""
-    interval = wilson_interval(successes, n)
-    return Estimate(successes / n if n else np.nan, interval, n, unit)
+    interval, n = wilson_interval(successes, n), int(n)
+    return Estimate(float(successes / n) if n else np.nan, interval, n, unit)
 
 
 def wilson_interval(successes: int, n: int) -> Interval:
@@ -291,13 +291,13 @@ def mean_band(samples: ArrayLike, *, within: Interval = (-np.inf, np.inf)) -> pd
     samples = check_numbers(samples, "samples")
     if samples.ndim != 2:
         raise ValueError(f"samples must have shape (units, quantities), got {samples.shape}")
-    n, mean = len(samples), samples.mean(0)
+    n, mean, (least, most) = len(samples), samples.mean(0), within
     half = np.full_like(mean, np.nan)
     if n > 1:
         half = scipy.stats.t.ppf(0.975, n - 1) * samples.std(0, ddof=1) / np.sqrt(n)
         half[np.ptp(samples, axis=0) <= 1e-12 * np.abs(mean)] = np.nan  # but for rounding
-    low = np.maximum(mean - half, np.minimum(mean, within[0]))
-    high = np.minimum(mean + half, np.maximum(mean, within[1]))
+    low = np.maximum(mean - half, np.minimum(mean, least))
+    high = np.minimum(mean + half, np.maximum(mean, most))
     return pd.DataFrame({"mean": mean, "low": low, "high": high})
 
 

@@ -116,6 +116,7 @@ def transition_counts(paths: ArrayLike, n_labels: int) -> np.ndarray:
     ValueError for labels outside 0 .. L - 1.
     """
     paths = _check_paths(paths, n_labels)
+    n_labels = int(n_labels)
     return np.bincount(
         (paths[:, :-1] * n_labels + paths[:, 1:]).ravel(), minlength=n_labels**2
     ).reshape(n_labels, n_labels)  # fmt: skip
@@ -124,7 +125,7 @@ def transition_counts(paths: ArrayLike, n_labels: int) -> np.ndarray:
 def _check_paths(paths, n_labels=None):
     """Label paths as int64[C, K] with labels in 0 .. n_labels - 1."""
     array = np.asarray(paths)
-    most = np.iinfo(np.int64).max if n_labels is None else check_count(n_labels, "n_labels", least=1)
+    most = np.iinfo(np.int64).max if n_labels is None else check_count(n_labels, "n_labels", 1, 10_000)
     if array.ndim != 2 or not array.size:
         raise ValueError(f"paths must have shape (chains, records), got {array.shape}")
     return check_indices(array, most, "labels of paths")
@@ -163,7 +164,7 @@ def reversible_paths(paths: ArrayLike, n_labels: int, rng: np.random.Generator, 
     counts = transition_counts(paths, n_labels)
     flow = counts + counts.T + 1e-9
     cumulated = (flow / flow.sum(1, keepdims=True)).cumsum(1)
-    out = np.tile(paths, (copies, 1))
+    n_labels, out = len(counts), np.tile(paths, (check_count(copies, "copies", 1, 10**6), 1))
     for k in range(1, paths.shape[1]):
         uniform = rng.random((len(out), 1))
         out[:, k] = np.minimum((uniform >= cumulated[out[:, k - 1]]).sum(1), n_labels - 1)
@@ -264,7 +265,8 @@ def persistence(paths: ArrayLike, labels: Sequence[str]) -> pd.DataFrame:
 def persistence_excess(paths: ArrayLike, n_labels: int, *, unit: str = "chains") -> Estimate:
     """Share of records with the label of the record before, less that of independent draws of the same frequencies.
 
-    Both are computed again in every resample of the chains, from label paths int[C, K].
+    Both are computed again in every resample of the chains, from label paths int[C, K]. The value is nan of one record,
+    the interval of one chain.
     """
     paths = _check_paths(paths, n_labels)
     same = (paths[:, 1:] == paths[:, :-1]).mean(1)

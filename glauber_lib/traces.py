@@ -24,6 +24,11 @@ def moves_before(end: float, moves: Sequence[np.ndarray]) -> np.ndarray:
     -------
     ndarray, int64[C, M]
         Moves of one step of one chain keep the order in which they were given.
+
+    Raises
+    ------
+    ValueError, IndexError
+        Of numpy, for moves of other shapes.
     """
     joined = np.concatenate(moves, axis=1)
     joined = joined[:, joined[0] < end]
@@ -62,6 +67,8 @@ def replay(
     ------
     ValueError
         If one of `steps` is no whole number in 0 .. n_steps, or they are no list.
+    IndexError
+        If a move is at a place that `initial` lacks.
     """
     steps = np.atleast_1d(check_whole(steps, "steps", most=n_steps))
     if steps.ndim != 1:

@@ -68,8 +68,8 @@ class Transition:
         return f"τ_c = {self.center:.2f} [{self.interval[0]:.2f}, {self.interval[1]:.2f}]"
 
     def median(self, temperature: ArrayLike) -> np.ndarray:
-        """Fitted median coalescence time at `temperature`."""
-        return np.exp(_columns(temperature) @ self.fit.coefficients[0])
+        """Fitted median coalescence time at `temperature`; ValueError unless that is positive and finite."""
+        return np.exp(_columns(check_temperature(temperature, np.shape(temperature))) @ self.fit.coefficients[0])
 
     def share_met(self, temperature: ArrayLike) -> np.ndarray:
         """Fitted share of the pairs that meet within `steps` at `temperature`."""
@@ -110,13 +110,18 @@ def fit_transitions(
         Bootstrap resamples of the pairs, each with all its temperatures and lengths.
     seed : int
 
+    Returns
+    -------
+    dict of int to Transition
+        By length; see there for where a center is nan.
+
     Raises
     ------
     ValueError
         For fewer than three temperatures of a length, a multiple that is not positive, or a pair that lacks a run at
         one of them, has two, or is not known to have met; if a column, length, temperature or pair is missing.
     """
-    if not 0 < multiple < np.inf:
+    if isinstance(multiple, bool) or not 0 < multiple < np.inf:
         raise ValueError(f"multiple must be positive and finite, got {multiple}")
     _check_runs(frame)
     out = {}
@@ -173,6 +178,8 @@ def medians_beside_fit(frame: pd.DataFrame, transitions: Mapping[int, Transition
         If a column is missing, or the transition of a length.
     """
     check_columns(frame, ["n", "temperature", "met", "time"], "frame")
+    if frame.empty:
+        raise ValueError("frame must have a row, got none")
     if lacking := sorted(set(frame.n) - set(transitions)):
         raise ValueError(f"lengths {lacking} have no transition, got those of {sorted(transitions)}")
     rows = []
@@ -199,6 +206,7 @@ def width_exponent(transitions: Mapping[int, Transition]) -> Estimate:
 
     Zero: the width does not change. −1/2: it shrinks like the fluctuation of a mean over sites.
     """
+    _shortest_and_longest(transitions)
     log_n = np.log(list(transitions))
     slope = (log_n - log_n.mean()) / ((log_n - log_n.mean()) ** 2).sum()
     values = np.log([t.width for t in transitions.values()])
@@ -224,6 +232,7 @@ def collapse(transitions: Mapping[int, Transition], reduced: float) -> Estimate:
         one where the curves collapse.
     """
     first, last = _shortest_and_longest(transitions)
+    reduced = float(check_temperature(reduced))
 
     def scaled(transition, fit, inside):
         centers = _center_and_width(fit, transition.steps, inside)[0]

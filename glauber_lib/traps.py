@@ -64,7 +64,7 @@ def still_runs(vectors: np.ndarray, steps: ArrayLike, *, window: int = 300, thre
 
 def _check_windows(steps, window):
     """The steps of records, and steps of a window that starts at each of them."""
-    steps, window = check_whole(steps, "steps"), check_count(window, "window", least=1)
+    steps, window = check_whole(steps, "steps"), check_count(window, "window", 1, 2**62)
     stride = np.diff(steps)
     if steps.ndim != 1 or not steps.size or (stride <= 0).any():
         raise ValueError(f"steps must be an increasing list, got {steps.tolist()}")
@@ -130,7 +130,8 @@ def inside_runs(runs: Iterable[Span], steps: ArrayLike) -> np.ndarray:
 def overlap_excess(still: ArrayLike, occupied: ArrayLike, *, unit: str = "chains") -> Estimate:
     """Looks in both of two kinds of traps over looks in either, less what independence of the two gives.
 
-    The frequencies that independence starts from are computed again in every resample of the chains.
+    The frequencies that independence starts from are computed again in every resample of the chains. The interval is
+    nan, nan of one chain, or if all are equal.
 
     Parameters
     ----------
@@ -297,8 +298,8 @@ def survey_traps(
         holds, chains that were stopped by ``until``, or if the model's tokens are other words than those of the trace
         (`checksums.refuse_other_vocabulary`).
     """
-    stride = check_count(stride, "stride", least=1, most=check_count(window, "window", least=1))
-    shortest = check_count(shortest, "shortest")
+    window, shortest = check_count(window, "window", least=1), check_count(shortest, "shortest")
+    stride = check_count(stride, "stride", least=1, most=window)
     refuse_other_vocabulary(model, trace)
     refuse_stopped(trace)
     _check_looks(trace, stride)

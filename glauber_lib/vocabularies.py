@@ -71,8 +71,10 @@ def frame_of(tokenizer: Any, ids: Sequence[int], name: str) -> tuple[list[int], 
     Raises
     ------
     ValueError
-        If sequences of words do not all come out as they were, between the same two frames.
+        If sequences of words do not all come out as they were, between the same two frames, or there are no words.
     """
+    if not len(ids):
+        raise ValueError(f"{_tokenizer_of(name, tokenizer)} has no words")
     tried = [[ids[(k * len(ids)) // n] for k in range(n)] for n in LENGTHS]
     built = [_with_special_tokens(tokenizer, sequence) for sequence in tried]
     content, whole = tried[-1], built[-1]

@@ -1,7 +1,8 @@
-"""Put the headline claims and the picture between the markers of README.md (`make readme`).
+"""Put the headline claims and the picture between the markers of README.md, and results into the models' cards.
 
 A headline claim is one that an entry of ``notebooks/claims.toml`` with ``headline = true`` stands for. A family gives a
 row for each of its members that was measured. Of each section the profile desk is shown where it ran, otherwise mini.
+A card of ``data/models`` has the claims that name its model, and the sections that ran it alone (`make readme`).
 """
 
 from glauber_lib.paper import ROOT, tables
@@ -10,6 +11,7 @@ from glauber_lib.paper.profiles import COMMITTED
 
 START, END = "<!-- claims: written by make readme -->\n", "<!-- end of claims -->"
 PICTURE, AFTER = "<!-- picture: written by make readme -->\n", "<!-- end of picture -->"
+RESULTS, REST = "<!-- results: written by make readme -->\n", "<!-- end of results -->"
 SHOWN = "crossover", "fig2-crossover.png", "Share of pairs of chains that meet, by temperature and sentence length"
 
 
@@ -61,6 +63,34 @@ def picture(sections):
     return f"![{title} (profile {profile})]({COMMITTED[profile]}/{name})\n"
 
 
+def results_of(model, sections):
+    """What the paper's measurements say of a model, in Markdown: the claims that name it, and where all the others are."""
+    ran = {name: section for name, section in sections.items() if model in section["models"]}
+    if not ran:
+        return "No committed profile ran this model.\n"
+    said = []
+    for name, section in ran.items():
+        alone = section["models"] == [model]
+        of = "this model alone" if alone else f"{len(section['models'])} models"
+        said.append(f"`{name}` (profile {section['profile']}, {of})")
+    lines = [f"Sections that ran it: {', '.join(said)}. All claims stand in `figures/claims.md`.", ""]
+    named = [
+        (claim, section["profile"])
+        for section in ran.values()
+        for claim in section["claims"]
+        if claim["id"].split("/")[-1] == model and claim["measured"] is not None
+    ]
+    return "\n".join(lines) + "\n" + (claims_table(named) if named else "")
+
+
+def put_into_card(model, sections, path):
+    """Write `results_of` a model into its card, at the end where the card has no place for it yet."""
+    card = path.read_text(encoding="utf-8")
+    if RESULTS not in card:
+        path.write_text(f"{card.rstrip()}\n\n## In the paper's measurements\n\n{RESULTS}{REST}\n", encoding="utf-8")
+    put_between(RESULTS, REST, results_of(model, sections), path)
+
+
 def put_between(start, end, text, path):
     """Replace what stands between two markers of a file.
 
@@ -80,3 +110,5 @@ if __name__ == "__main__":
     sections, page = by_section(*committed_results()), ROOT / "README.md"
     put_between(PICTURE, AFTER, picture(sections), page)
     put_between(START, END, claims_table(headline_claims(sections, read_claims())), page)
+    for card in sorted((ROOT / "data" / "models").glob("*/README.md")):
+        put_into_card(card.parent.name, sections, card)

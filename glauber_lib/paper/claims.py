@@ -203,14 +203,15 @@ def by_section(*results: dict[str, Any]) -> dict[str, dict[str, Any]]:
     Returns
     -------
     dict of str to dict
-        By section: ``profile``, ``seed``, the section's ``claims`` and what it has ``not_asked``.
+        By section: ``profile``, ``seed``, the names of its ``models``, its ``claims`` and what it has ``not_asked``.
     """
     found: dict[str, dict[str, Any]] = {}
     for one in results:
         for section in {section_of(claim["id"]) for claim in one["claims"]} | one["not_asked"].keys():
             mine = [claim for claim in one["claims"] if section_of(claim["id"]) == section]
             idle = one["not_asked"].get(section, [])
-            facts = {"profile": one["profile"], "seed": one["seeds"].get(section), "claims": mine, "not_asked": idle}
+            facts = {"profile": one["profile"], "seed": one["seeds"].get(section), "claims": mine, "not_asked": idle,
+                     "models": sorted(one["models"].get(section, {}))}  # fmt: skip
             found.setdefault(section, facts)
     return dict(sorted(found.items()))
 

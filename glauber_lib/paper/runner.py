@@ -22,7 +22,7 @@ from nbclient.exceptions import DeadKernelError
 from papermill.exceptions import PapermillExecutionError
 
 from glauber_lib import embedded, hub
-from glauber_lib.paper import claims, keys, profiles, progress
+from glauber_lib.paper import claims, compare, keys, profiles, progress
 from glauber_lib.paper.check import announce, named_models
 from glauber_lib.paper.run import outputs_file
 
@@ -253,7 +253,7 @@ def run_notebooks(notebooks: list[str], profile: str, jobs: int | None) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line: run the notebooks of a profile, those that are not current."""
+    """Command line: run the notebooks of a profile, those that are not current, and compare what a stock run gave."""
     parser = argparse.ArgumentParser(prog="python -m glauber_lib.paper", description=main.__doc__)
     parser.add_argument("--profile", default="mini")
     which = parser.add_mutually_exclusive_group()
@@ -279,4 +279,6 @@ def main(arguments: list[str] | None = None) -> int:
         folders = profiles.figures_folder(options.profile), profiles.build_folder(options.profile)
         figures, build = (folder.relative_to(profiles.ROOT) for folder in folders)
         print(f"figures, tables and results.json: {figures}/   executed notebooks: {build}/")
+    if status == 0 and not compare.report(options.profile, chosen):
+        return 1
     return status

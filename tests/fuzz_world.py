@@ -1,0 +1,440 @@
+"""Ordinary arguments for `fuzz`: one small system, what was measured on it, and texts, by the names of parameters."""
+
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import torch
+from conftest import TEXTS, Watched, random_table
+
+from glauber_lib import (
+    contraction,
+    couplings,
+    crossover,
+    drift,
+    escape,
+    exact,
+    hitting,
+    incompatibility,
+    influence,
+    strips,
+    topics,
+    transition,
+    trapping,
+    traps,
+)
+from glauber_lib.chains import run_chains
+from glauber_lib.hub import Location
+from glauber_lib.paper.claims import Entry
+from glauber_lib.paper.profiles import Cost
+from glauber_lib.stats import Estimate
+
+SITES, TOKENS, ROWS = 3, 4, 4
+
+
+class WordModel(Watched):
+    """A table model that has words, so that its states can be read."""
+
+    name, answered = "table", 0
+    WORDS = ("red", "green", "blue", "grey")
+
+    @property
+    def device(self):
+        return self.model.device
+
+    def scores(self, states, sites):
+        found = super().scores(states, sites)
+        self.answered += 1  # what the table refuses is no call
+        return found
+
+    def words(self, state):
+        return [self.WORDS[token] for token in np.asarray(state)]
+
+    def texts(self, states):
+        return [" ".join(self.words(state)) for state in np.asarray(states)]
+
+    def reads(self, text, *, n=1):
+        return len(text.split()) >= n
+
+    def round_trips(self, states):
+        return np.ones(len(states), bool)
+
+
+class LengthEmbedder:
+    """A unit vector for each text, by its letters."""
+
+    def embed(self, texts):
+        vectors = np.array([[1.0, *(text.count(letter) for letter in "redgbluy")] for text in texts]).reshape(
+            len(texts), -1
+        )
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if len(texts) else np.zeros((0, 9))
+
+
+class LetterScorer:
+    """Scores of three labels for each text."""
+
+    labels = ("a", "b", "c")
+
+    def score(self, texts):
+        counts = np.array([[1.0 + text.count(letter) for letter in "rgb"] for text in texts]).reshape(len(texts), 3)
+        return counts / counts.sum(1, keepdims=True)
+
+
+def build():
+    """World and special values; a new model each time, so that its calls count from zero."""
+    rng = np.random.default_rng(0)
+    model = WordModel(random_table(SITES, TOKENS, spread=1.0))
+    states = rng.integers(TOKENS, size=(ROWS, SITES))
+    temperatures = np.array([0.5, 1.0, 2.0])
+    trace = run_chains(model, states, n_steps=400, temperature=1.0, seed=1)
+    pairs = couplings.coalesce(model, states, states[::-1].copy(), n_steps=50, seed=1)
+    rectangles = incompatibility.sample_rectangles(model, states, 6, seed=1)
+    replacements = influence.replacement_tokens(model, states, 2, seed=1)
+    measured = influence.measure_influence(model, states, replacements, temperatures)
+    table = exact.tabulate(model, SITES)
+    matrix = exact.transition_matrix(table, SITES, 1.0)
+    grown = trapping.grow_sets(model, states[:2], 0.5, cap=8, least=2)
+    strip = strips.run_in_strip(model, states[0], int(states[0][0]), 0, 1.0, n_chains=3, epochs=2, n_steps=100, seed=1)
+    token = int(states[0][0])
+    visited = strips.visited_drift(model, strip, token, 1.0)
+    scan = drift.scan_drift(model, states, [0, 1], [1, 2], temperatures, seed=1)
+    token_table = drift.token_drift(model, states, 0, temperatures)
+    timed = escape.time_escapes(model, states[0], states[:1], 1.0, repeats=3, n_steps=200, seed=1)
+    survey = traps.survey_traps(model, trace, LengthEmbedder(), stride=10, window=40, shortest=20)
+    paths = rng.integers(3, size=(8, 6))
+    many = couplings_of(model, rng)
+    frame = crossover.pair_times(many)
+    fits = transition.fit_transitions(frame, 6.0, n_resamples=20, seed=1)
+    visits = trace.visits(0)
+    figure, axes = plt.subplots()
+    plt.close(figure)
+    estimate = Estimate(0.5, (0.4, 0.6), 40, "chains")
+    band = pd.DataFrame({"mean": [0.2, 0.5, 0.8], "low": [0.1, 0.4, 0.7], "high": [0.3, 0.6, 0.9]})
+    times = np.array([3.0, 5.0, 8.0, 13.0, 2.0, 7.0, 9.0, 4.0])
+    lengths = np.array([4, 4, 8, 8, 16, 16, 32, 32])
+    world = {
+        "model": model,
+        "states": states,
+        "contexts": states,
+        "state": states[0],
+        "seeds": states[:2],
+        "x": states,
+        "y": states[::-1].copy(),
+        "n_sites": SITES,
+        "n_tokens": TOKENS,
+        "temperature": 1.0,
+        "temperatures": temperatures,
+        "n_steps": 50,
+        "seed": 1,
+        "chains": None,
+        "frozen": None,
+        "until": None,
+        "resume": None,
+        "checkpoint": None,
+        "progress": None,
+        "memory": None,
+        "max_moves": None,
+        "holding": "path",
+        "sites": np.zeros(ROWS, int),
+        "hidden": None,
+        "trace": trace,
+        "rectangles": rectangles,
+        "replacements": replacements,
+        "found": measured,
+        "passages": measured,
+        "chain": measured,
+        "matrix": matrix,
+        "law": None,
+        "basin": states[:1],
+        "start": states[0],
+        "token": token,
+        "floor": 0,
+        "repeats": 3,
+        "epochs": 2,
+        "n_chains": 3,
+        "sets": grown,
+        "run": strip,
+        "visited": visited,
+        "scan": scan,
+        "drift": token_table,
+        "timed": timed,
+        "by": "temperature",
+        "paths": paths,
+        "counts": rng.integers(1, 6, size=(3, 3)),
+        "n_labels": 3,
+        "label": 1,
+        "labels": ["a", "b", "c"],
+        "frame": frame,
+        "transitions": fits,
+        "runs": many,
+        "multiple": 6.0,
+        "reduced": 1.0,
+        "visits": visits,
+        "embedder": LengthEmbedder(),
+        "scorer": LetterScorer(),
+        "rng": np.random.default_rng(0),
+        "axis": axes,
+        "figure": figure,
+        "estimate": estimate,
+        "above": estimate,
+        "below": estimate,
+        "drawn": estimate,
+        "transition": estimate,
+        "unit": "chains",
+        "time": times,
+        "observed": np.array([1, 1, 0, 1, 1, 1, 0, 1], bool),
+        "ended": np.array([1, 1, 0, 1, 1, 1, 0, 1], bool),
+        "n": lengths,
+        "groups": np.array([0, 1, 2, 3, 0, 1, 2, 3]),
+        "n_resamples": 50,
+        "share": 0.5,
+        "levels": [0.1, 0.3],
+        "efforts": [1, 2],
+        "n_orders": 3,
+        "site": 1,
+        "rounds": 2,
+        "candidates": 2,
+        "cap": 8,
+        "least": 2,
+        "kept": 4,
+        "n_words": 2,
+        "templates": states,
+        "n_rectangles": 4,
+        "top": 2,
+        "n_replacements": 2,
+        "n_pairs": 2,
+        "per_topic": 1,
+        "topics": ["a", "b"],
+        "texts": list(TEXTS[:3]),
+        "text": TEXTS[0],
+        "table": table,
+        "tables": np.stack([random_table(SITES, TOKENS, seed=k).to_arrays()["table"] for k in (1, 2)]),
+        "values": np.linspace(0.1, 2.0, 12),
+        "name": "values",
+        "value": 0.5,
+        "size": 5,
+        "p": np.array([0.2, 0.8]),
+        "q": np.array([0.5, 0.5]),
+        "stride": 10,
+        "window": 40,
+        "shortest": 20,
+        "threshold": 0.12,
+        "steps": np.arange(0, 400, 10),
+        "row": 0,
+        "moves": [0, 1],
+        "alpha": 0.5,
+        "distance": 2.0,
+        "epsilon": 0.25,
+        "margin": 0.5,
+        "successes": 3,
+        "events": 3,
+        "looks": 2,
+        "baseline": 0.4,
+        "own": np.array([0, 1, 2, 0]),
+        "gains": rng.normal(size=(4, 3)),
+        "scores": rng.random((5, 4)),
+        "draws": rng.normal(size=(4, 50)),
+        "samples": rng.normal(size=40),
+        "band": band,
+        "columns": ["n"],
+        "settings": {},
+        "points": rng.normal(size=(6, 2)),
+        "predictor": times,
+        "predicted": times,
+        "duration": times,
+        "trap": np.array([0, 0, 1, 1, 2, 2, 3, 3]),
+        "left": np.ones(8, bool),
+        "after": 4.0 * np.ones(8),
+        "entries": [Entry("a/b", "x", "measured")],
+        "id": "a/b",
+        "shares": [0.5, 0.2],
+        "visits_": visits,
+        "vectors": LengthEmbedder().embed(TEXTS[:5]),
+        "reference": LengthEmbedder().embed(TEXTS[:5]),
+        "up": np.array([0.2, 0.3]),
+        "down": np.array([0.3, 0.2]),
+        "inside": np.array([[0.0, 0.4], [0.3, 0.0]]),
+        "out": np.array([0.6, 0.7]),
+        "couplings": np.array([[0, 1.0], [1.0, 0]]),
+        "field": np.zeros(2),
+        "log_joint": rng.normal(size=(2, 2)),
+        "flags": np.array([0, 1, 1, 0], bool),
+        "successes_": 3,
+        "design": np.stack([np.ones(8), lengths], 1),
+        "index": np.arange(6),
+    }
+    scores = torch.from_numpy(rng.normal(size=(ROWS, TOKENS)))
+    weights = torch.rand(ROWS, TOKENS, dtype=torch.float64)
+    special = {
+        "answers.check_scores": {"scores": scores},
+        "answers.check_rows": {"scores": scores},
+        "draws.weights": {"scores": scores, "temperature": np.ones(ROWS)},
+        "draws.probabilities": {"scores": scores, "temperature": np.ones(ROWS)},
+        "draws.inverse_cdf": {"weights": weights, "uniform": torch.rand(ROWS, dtype=torch.float64)},
+        "draws.uniforms": {"chains": [0, 1], "first_step": 0, "n_steps": 3},
+        "couplings.maximal_coupling": {
+            "p": weights / weights.sum(1, keepdim=True),
+            "q": torch.full((ROWS, TOKENS), 1 / TOKENS, dtype=torch.float64),
+            "x": torch.from_numpy(states[:, 0]),
+            "y": torch.from_numpy(states[:, 1]),
+            "u": torch.rand(ROWS, 3, dtype=torch.float64),
+        },
+        "crossover.budget": {"n": 5},
+        "crossover.coalescence_bound": {"n": 5},
+        "influence.contraction_bound": {"n": 5},
+        "influence.check_contraction": {"n": 5},
+        "crossover.couple_passages": {"states": rng.integers(TOKENS, size=(6, SITES))},
+        "crossover.coalescence_beside_mixing": {"x": states, "y": states[::-1].copy()},
+        "contraction.crossings": {"matrices": rng.random((3, 3, 3)), "temperatures": np.array([0.5, 1.0, 2.0])},
+        "contraction.crossing_estimate": {"values": rng.random((30, 3)) + np.array([1.5, 0.5, 0.1])},
+        "influence.contraction_norms": {"matrix": rng.random((3, 3))},
+        "influence.threshold": {"values": [2.0, 1.2, 0.4]},
+        "influence.sufficient_temperature": {"oscillation": rng.random((3, 3))},
+        "influence.best_and_random": {"contexts": states},
+        "exact.compare_laws": {},
+        "exact.margin": {"basin": states[:1]},
+        "exact.escape_times": {"basin": np.array([0, 1])},
+        "exact.conductance": {"basin": np.array([0, 1])},
+        "hitting.first_passages": {
+            "distance": lambda x, y: (np.asarray(x) != np.asarray(y)).mean(-1),
+            "levels": [0.3, 0.6],
+            "at_once": 4,
+        },
+        "models.TabularModel": {"table": table.to_arrays()["table"]},
+        "models.all_states": {},
+        "laboratory.mean_delta": {"model": table},
+        "models.RestrictedModel": {"template": states[0], "sites": [0, 1], "tokens": [0, 1]},
+        "laboratory.compatible_table": {"law": np.full(TOKENS**SITES, 1.0 / TOKENS**SITES)},
+        "drift.states_with_count": {"count": 1},
+        "drift.scan_drift": {"tokens": [0, 1], "counts": [1, 2]},
+        "drift.summarize_drift": {"groups": token_table.index.to_numpy() % ROWS},
+        "retention.exit_ratio": {"steps": times},
+        "retention.find_traps": {},
+        "retention.time_traps": {"n_steps": 200, "temperature": 0.5},
+        "controls.first_crossings": {"scores": rng.random((5, 4))},
+        "controls.crossing_excess": {"low": rng.random((4, 3)), "crossed": rng.random((4, 3)) > 0.5},
+        "controls.surviving_difference": {"values": rng.random((6, 4)), "survives": rng.random((6, 4)) > 0.2},
+        "topics.top_labels": {"scores": rng.random((5, 4, 3))},
+        "topics.choose_seeds": {"passages": pd.DataFrame({"id": list("abcdef"), "text": TEXTS[:6]})},
+        "search.pair_influence": {
+            "x": states,
+            "y": np.where(np.arange(SITES) == 0, (states + 1) % TOKENS, states),
+            "sites": np.zeros(ROWS, int),
+        },
+        "stats.bootstrap_estimate": {"groups": None, "statistic": np.mean},
+        "stats.bootstrap_interval": {"groups": None, "statistic": np.mean},
+        "stats.binned_intervals": {"x": rng.normal(size=60), "y": rng.normal(size=60), "groups": None, "bins": 2},
+        "stats.rank_correlation": {"x": rng.normal(size=12), "y": rng.normal(size=12)},
+        "stats.mean_band": {"samples": rng.normal(size=(5, 8))},
+        "stats.share_estimate": {"n": 10},
+        "stats.wilson_interval": {"n": 10},
+        "stats.verdict": {"side": "above", "than": 0.3},
+        "stats.Estimate": {"interval": (0.4, 0.6), "n": 10, "kind": "estimate"},
+        "incompatibility.opposite_signs": {"x": rng.normal(size=6), "y": rng.normal(size=6)},
+        "growth.slope_in_log_length": {"values": rng.random((5, 4)), "n": [4, 8, 16, 32]},
+        "growth.late_share": {},
+        "permutation.group_difference": {
+            "values": rng.normal(size=(8, 2)),
+            "groups": np.array([0, 0, 1, 1, 2, 2, 3, 3]) % 2,
+            "blocks": None,
+        },
+        "permutation.holm": {"p": [0.01, 0.2, 0.5]},
+        "permutation.label_rises": {},
+        "censored.resampled_interval": {"draws": rng.normal(size=200), "n_units": 30},
+        "resampling.percentile_interval": {"draws": rng.normal(size=200)},
+        "censored.fit_log_normal": {"weights": None},
+        "resampling.members": {"groups": [0, 0, 1, 1], "n_rows": 4},
+        "resampling.mean_interval": {"values": rng.normal(size=12), "units": [np.arange(6), np.arange(6, 12)]},
+        "resampling.bca_interval": {"statistic": lambda rows: float(np.mean(rows)), "n": 30},
+        "resampling.with_width": {"low": 0.2, "high": 0.4},
+        "plotting.interval_band": {"x": [0, 1, 2], "table": band},
+        "plotting.interval_bars": {"x": [0, 1, 2], "table": band},
+        "plotting.matrix": {"values": rng.random((3, 3)), "labels": list("abc")},
+        "plotting.plain_ticks": {"axis": axes.xaxis},
+        "plotting.value_ticks": {"values": [0.5, 1.0]},
+        "plotting.panels": {"count": 2},
+        "plotting.moves_as_html": {"table": hitting_table(model, trace)},
+        "readings.cosine_distance": {},
+        "traps.still_runs": {"vectors": LengthEmbedder().embed(TEXTS[:40]), "steps": np.arange(40) * 10},
+        "traps.inside_runs": {"runs": [(0, 100)]},
+        "traps.overlap_excess": {"still": rng.random((9, 4)) > 0.5, "occupied": rng.random((9, 4)) > 0.5},
+        "traps.modal_state": {"first": 0, "last": 100},
+        "traps.occupied_runs": {"n_states": 5, "share": 0.9},
+        "traces.replay": {
+            "initial": trace.initial,
+            "step": trace.step,
+            "places": (trace.chain, trace.site),
+            "new": trace.new,
+            "steps": [0, 5],
+            "n_steps": 400,
+        },
+        "traces.moves_before": {"end": 10, "moves": [np.zeros((5, 0), int)]},
+        "checks.check_columns": {"frame": frame, "columns": ["n"]},
+        "strips.visited_drift": {},
+        "strips.run_in_strip": {"n_steps": 100},
+        "survival.time_until": {},
+        "transition.ratio_at": {"temperature": 1.0},
+        "transition.collapse": {"reduced": 1.0},
+        "couplings.coalesce": {"pairs": None},
+        "incompatibility.sample_rectangles": {"temperature": None, "propose": None},
+        "checks.check_temperature": {"temperature": 1.0, "shape": ()},
+        "checks.check_whole": {"values": [1, 2]},
+        "checks.check_indices": {"values": [1, 2]},
+        "checks.check_flags": {"values": [True, False]},
+        "checks.check_labels": {"values": [1, 1, 2], "size": 3},
+        "checks.check_count": {"value": 3, "least": 0},
+        "checks.check_replacements": {"number": 2},
+        "margins.log_exit_times": {},
+        "instruments.sentiment": {},
+        "incompatibility.Rectangles.take": {"rows": [0, 1]},
+        "influence.Influence.first": {"n_contexts": 2, "n_replacements": 1},
+        "influence.Influence.points": {"most": 100},
+        "traces.Trace.states": {"steps": [0, 5]},
+        "traces.Trace.visits": {"row": 0},
+        "couplings.Coalescence.states": {"steps": [0, 5]},
+        "paper.tables.markdown": {"table": band},
+        "paper.profiles.load_profile": {"profile": "smoke", "notebook": "01_incompatibility"},
+        "paper.check.find_model": {"name": "minilm-3l", "roles": ["model"]},
+    }
+    folder = Path(tempfile.mkdtemp())
+    instances = {
+        "Trace": trace,
+        "Coalescence": pairs,
+        "Rectangles": rectangles,
+        "Influence": measured,
+        "TabularModel": table,
+        "StripRun": strip,
+        "GrownSet": grown[0],
+        "TrapSurvey": survey,
+        "Transition": next(iter(fits.values())),
+        "EntropyProduction": topics.measure_entropy_production(paths, 3, np.random.default_rng(0), n_resamples=20),
+        "Entry": Entry("a/b", "x", "measured"),
+        "Cost": Cost("model", 3, 10),
+        "Location": Location("here", 3, ""),
+    }
+    assert contraction and hitting
+    return world, special, instances, folder, model
+
+
+def couplings_of(model, rng):
+    """Coupled pairs of two lengths at five temperatures: 2 pairs are few, and enough for a fit."""
+    return {
+        n: crossover.couple_passages(
+            WordModel(random_table(n, TOKENS, seed=n)),
+            rng.integers(TOKENS, size=(16, n)),
+            [0.3, 0.6, 1.0, 2.0, 4.0],
+            n_pairs=8,
+            n_steps=crossover.budget(n, 6.0),
+            seed=1,
+        )
+        for n in (3, 4)
+    }
+
+
+def hitting_table(model, trace):
+    """The first moves of a chain in words."""
+    from glauber_lib.readings import moves_in_words
+
+    return moves_in_words(model, trace, 0, range(3))
