@@ -45,7 +45,7 @@ def cosine_distance(vectors: np.ndarray, reference: np.ndarray) -> np.ndarray:
         if given.dtype.kind not in "iu":
             check_precision(given.dtype, "vectors")
         length = np.sqrt((given * given).sum(-1, dtype=float))
-        if not (np.abs(length - 1) < 1e-3).all():  # of nan it is not
+        if not (np.abs(length - 1) < 1e-5).all():  # of nan it is not
             raise ValueError(f"vectors must have unit length, got lengths {length.min():g} to {length.max():g}")
     return 1.0 - (vectors * reference).sum(-1)
 

@@ -125,10 +125,10 @@ def test_simulated_paths_of_the_same_counts_are_as_much_however_they_round():
 
 
 def test_excess_and_p_by_hand():
-    result = EntropyProduction(0.3, np.array([0.2, 0.3, 0.4]), np.array([0.1, 0.2, 0.3]), 3)
+    result = EntropyProduction(0.3, np.repeat([0.2, 0.3, 0.4], 20), np.array([0.1, 0.2, 0.3]), 3)
     assert result.p == 2 / 4 and result.excess("chains").value == pytest.approx(0.1)
-    np.testing.assert_allclose(result.excess("chains").interval, np.array(result.interval) - 0.2)
-    assert EntropyProduction(0.1, np.array([-0.1, 0.3]), np.zeros(1), 2).interval[0] == 0
+    np.testing.assert_allclose(result.excess("chains").interval, np.array(result.interval) - 0.2, atol=1e-12)
+    assert EntropyProduction(0.1, np.tile([-0.1, 0.3], 20), np.zeros(1), 2).interval[0] == 0
 
 
 def test_dwell_times_by_hand():
