@@ -137,13 +137,24 @@ def replacement_tokens(
 def best_and_random(
     model: ConditionalModel, contexts: np.ndarray, site: int, n_replacements: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Tokens int64[C, R] for one site: the best predictions and random ones in turns, never the present one."""
+    """Tokens int64[C, R] for one site: the best predictions and random ones in turns, never the present one.
+
+    Where tokens are banned, by a score of -inf, none of these is taken; if too few others are left, some come twice,
+    and where there is none, the present one stands for all, which changes nothing.
+    """
     own, n_best = contexts[:, site], n_replacements // 2
     scores = ask(model, contexts, np.full(len(contexts), site)).clone()
     scores[torch.arange(len(own)), torch.as_tensor(own)] = -torch.inf
     random = rng.integers(model.n_tokens - 1, size=(len(contexts), n_replacements - n_best))
     tokens = np.insert(random + (random >= own[:, None]), np.arange(n_best), 0, axis=1)
     tokens[:, : 2 * n_best : 2] = scores.topk(n_best, dim=1).indices.cpu().numpy()
+    allowed = torch.isfinite(scores).cpu().numpy()
+    for k in np.flatnonzero(allowed.sum(1) < model.n_tokens - 1):
+        others = np.flatnonzero(allowed[k]) if allowed[k].any() else own[k : k + 1]
+        taken = rng.choice(others, n_replacements)
+        best = min(n_best, int(allowed[k].sum()))
+        taken[: 2 * best : 2] = tokens[k, : 2 * best : 2]
+        tokens[k] = taken
     return tokens
 
 

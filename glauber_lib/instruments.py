@@ -215,12 +215,16 @@ class LexicalTopicScorer:
     Parameters
     ----------
     passages : DataFrame
-        Columns ``text`` and ``topic``; ValueError if one lacks.
+        Columns ``text`` and ``topic``; ValueError if one lacks, or a topic of `TOPICS`. Others are not learnt from.
     """
 
     def __init__(self, passages: pd.DataFrame):
         check_columns(passages, ["text", "topic"], "passages")
-        self.labels = list(TOPICS)
+        self.labels, passages = list(TOPICS), passages[passages.topic.isin(list(TOPICS))]
+        if not set(passages.topic) >= set(TOPICS):
+            raise ValueError(
+                f"the scorer 'lexical' learns from passages labelled with all of {self.labels}: name another"
+            )
         self._words = TfidfVectorizer(sublinear_tf=True, stop_words="english")
         self._regression = LogisticRegression(C=30.0, max_iter=1_000)
         self._classify = make_pipeline(self._words, self._regression).fit(passages.text, passages.topic)
@@ -241,7 +245,7 @@ class LexicalTopicScorer:
         return ["LexicalTopicScorer", self.checksum, self.labels]
 
     def score(self, texts: Sequence[str]) -> np.ndarray:
-        """Probabilities float64[len(texts), len(labels)], in the order of `labels`."""
+        """Probabilities float64[len(texts), len(labels)], in the order of `labels`, rows summing to one."""
         return self._classify.predict_proba(texts)[:, self._order]
 
 
@@ -333,8 +337,6 @@ def load_topic_scorer(
     """
     if name == "similarity":
         return TopicScorer(embedder)
-    if name == "lexical" and not ("topic" in passages and set(passages.topic) >= set(TOPICS)):
-        raise ValueError(f"the scorer 'lexical' learns from passages labelled with all of {list(TOPICS)}: name another")
     return LexicalTopicScorer(passages) if name == "lexical" else PipelineTopicScorer(name, revision=revision)
 
 

@@ -259,7 +259,7 @@ def margin_cases(model: ConditionalModel, n_sites: int, temperatures: ArrayLike,
     n_sites : int
     temperatures : array_like, float[K]
     limit : int
-        Most steps of a mixing time.
+        Most steps of a mixing time; ValueError for a number that is none.
 
     Returns
     -------
@@ -269,7 +269,7 @@ def margin_cases(model: ConditionalModel, n_sites: int, temperatures: ArrayLike,
         both; ``mixing_time``, nan above `limit`; ``lower``, the bound on it, nan where the set has more than half the
         mass.
     """
-    states, rows = all_states(model.n_tokens, n_sites), []
+    states, rows, limit = all_states(model.n_tokens, n_sites), [], check_count(limit, "limit", least=1)
     basins = [(codes, exact.margin(model, states[codes])) for codes in exact.margin_sets(model, n_sites)]
     for t in check_temperatures(temperatures).tolist() if basins else []:
         matrix = exact.transition_matrix(model, n_sites, t)

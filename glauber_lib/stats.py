@@ -80,7 +80,8 @@ def verdict(estimate: Estimate, side: str, than: Any = None, least: int = 0) -> 
     """What an estimate says of a claim: the one rule for all claims.
 
     The interval wholly on the claim's side holds, wholly on the other does not hold, otherwise it is undecided. An
-    exact value is its own interval, a lower bound reaches up to infinity, an upper bound down to minus infinity.
+    exact value is its own interval, and at the bound itself it is not on the claim's side; a lower bound reaches up to
+    infinity, an upper bound down to minus infinity. Without a value an interval may decide, as of a censored time.
 
     Parameters
     ----------
@@ -112,8 +113,9 @@ def verdict(estimate: Estimate, side: str, than: Any = None, least: int = 0) -> 
     ends, pair = np.asarray(than, dtype=float), side in ("inside", "outside")
     if ends.shape != ((2,) if pair else ()) or np.isnan(ends).any() or (pair and ends[0] >= ends[1]):
         raise ValueError(f"side {side!r} asks for {'two rising numbers' if pair else 'a number'}, got {than!r}")
-    if np.isnan(estimate.value):
-        return "not measurable here", "no number came out"
+    region, nothing = _region(estimate), ("not measurable here", "no number came out")
+    if np.isnan(estimate.value) and (side == "test" or region is None):
+        return nothing
     if side == "test" and not 0 <= estimate.value <= 1:
         raise ValueError(f"side 'test' asks for a p-value in 0..1, got {estimate.value}")
     bound = f"{ends[0]:.3g} to {ends[1]:.3g}" if ends.ndim else f"{float(ends):.3g}"
@@ -122,7 +124,6 @@ def verdict(estimate: Estimate, side: str, than: Any = None, least: int = 0) -> 
         return "undecided", f"{estimate.n} {estimate.unit}, at least {least} are needed; {rule}"
     if side == "test":
         return ("holds" if estimate.value < ends else "undecided"), rule
-    region = _region(estimate)
     if region is None:
         return "undecided", f"no interval; {rule}"
     low, high = region
@@ -132,16 +133,15 @@ def verdict(estimate: Estimate, side: str, than: Any = None, least: int = 0) -> 
         on, off = ends[0] < low and high < ends[1], high < ends[0] or low > ends[1]
         if side == "outside":
             on, off = off, on
-    if on or off:
+    if on or off or estimate.kind == "exact":
         return ("holds" if on else "does not hold"), rule
-    return "undecided", "; ".join(filter(None, (rule, _would_decide(estimate, ends))))
+    undecided = "undecided", "; ".join(filter(None, (rule, _would_decide(estimate, ends))))
+    return nothing if np.isnan(estimate.value) else undecided
 
 
 def _region(estimate):
     """Where the true value lies; None if that is not known."""
-    if estimate.kind == "exact":
-        return estimate.value, estimate.value
-    low, high = estimate.interval or (np.nan, np.nan)
+    low, high = estimate.interval or ((estimate.value,) * 2 if estimate.kind == "exact" else (np.nan, np.nan))
     if estimate.kind == "lower bound":
         low, high = low if estimate.interval else estimate.value, np.inf
     elif estimate.kind == "upper bound":
@@ -222,16 +222,18 @@ def bootstrap_interval(
     Raises
     ------
     ValueError
-        If the samples differ in length, `groups` does not hold one label for each row, or for fewer resamples.
+        If the samples differ in length or are several of which the mean is asked, `groups` does not hold one label for
+        each row, or for fewer resamples.
     """
     seed, n_resamples = check_seed(seed), check_count(n_resamples, "n_resamples", least=40)
     columns = [check_numbers(sample, "samples") for sample in samples]
     if len({column.shape for column in columns}) != 1 or columns[0].ndim != 1:
         raise ValueError(f"samples must be rows of one length, got shapes {[column.shape for column in columns]}")
-    units = members(groups, len(columns[0]))
+    mean, units = statistic is np.mean, members(groups, len(columns[0]))
+    if mean and len(columns) > 1:
+        raise ValueError(f"the mean is that of one sample, got {len(columns)}: pass a statistic of all, or one sample")
     if len(units) < 2 or any(map(has_nan, columns)):
         return np.nan, np.nan
-    mean = statistic is np.mean
     if mean and groups is None and np.asarray(samples[0]).dtype == bool:
         return wilson_interval(int(columns[0].sum()), len(units))
     found = mean_interval(columns[0], units, n_resamples, seed) if mean else None
@@ -287,17 +289,13 @@ def binned_intervals(x: ArrayLike, y: ArrayLike, *, groups: ArrayLike | None = N
     Raises
     ------
     ValueError
-        If there is no row, or an `x` is nan or infinite: its row has no bin.
+        If there is no row, an `x` is nan or infinite: its row has no bin, or `bins` is no whole number.
     """
     odd = ~np.isfinite(check_numbers(x, "x"))
     if odd.any() or not odd.size:
         raise ValueError(f"x must be finite numbers, got nan or infinity in {odd.sum()} rows of {odd.size}: drop those")
-    columns = {
-        "x": np.asarray(x),
-        "y": unmasked(y, "y"),
-        "group": np.arange(len(np.asarray(x))) if groups is None else groups,
-    }
-    table, rows = pd.DataFrame(columns), []
+    bins, units = check_count(bins, "bins", least=1), np.arange(odd.size) if groups is None else groups
+    table, rows = pd.DataFrame({"x": np.asarray(x), "y": unmasked(y, "y"), "group": units}), []
     places: Any = pd.qcut(table.x, bins, labels=False, duplicates="drop")  # nan where all values are the same
     for _, inside in table.groupby(np.nan_to_num(places)):
         low, high = bootstrap_interval(inside.y, groups=inside.group)
@@ -357,10 +355,10 @@ def convergence(draws: ArrayLike) -> dict[str, float]:
     if not np.isfinite(draws).all():
         raise ValueError(f"draws must be finite, got {(~np.isfinite(draws)).sum()} that are not")
     half = draws.shape[1] // 2
-    still = 1e-12 * np.abs(draws).max()  # what rounding alone moves
+    still = 1e-12 * np.abs(draws).max(axis=1)  # what rounding alone moves, of each chain
     stuck = int((np.ptp([draws[:, :half], draws[:, -half:]], axis=2) <= still).any(0).sum())
     if stuck:
-        return {"rhat": np.inf if np.ptp(draws) > still else np.nan, "ess": np.nan, "stuck": stuck}
+        return {"rhat": np.inf if np.ptp(draws) > still.max() else np.nan, "ess": np.nan, "stuck": stuck}
     rhat, ess = float(arviz.rhat(draws)), float(arviz.ess(draws))  # pyright: ignore[reportArgumentType]
     return {"rhat": rhat, "ess": ess, "stuck": 0}
 

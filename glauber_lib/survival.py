@@ -32,8 +32,10 @@ def _first_at(curve, left, *, below):
     left = Fraction(left).limit_denominator(1_000_000)  # of 0.6 three fifths
     reached = np.asarray(curve.surv_prob) < float(left)
     for k in np.flatnonzero(np.isclose(curve.surv_prob, float(left), rtol=0, atol=1e-9)):
-        risk, events = ([int(count) for count in counts[: k + 1]] for counts in (curve.n_risk, curve.n_events))
-        share = Fraction(math.prod(r - e for r, e in zip(risk, events, strict=True)), math.prod(risk))
+        risk = [int(count) for count in curve.n_risk[: k + 1]]
+        rest = [r - int(count) for r, count in zip(risk, curve.n_events, strict=False)]
+        cut = [j for j in range(k) if rest[j] != risk[j + 1]]  # without censoring a fraction cancels with the next
+        share = Fraction(math.prod(rest[j] for j in [*cut, k]), math.prod(risk[j] for j in [0, *(j + 1 for j in cut)]))
         reached[k] = share < left or (share == left and not below)
     return float(curve.surv_times[reached].min()) if reached.any() else math.nan
 
@@ -83,7 +85,9 @@ def _interval_at(curve, time, left):
     at, risk, events = np.append(0.0, curve.surv_times), np.append(1.0, curve.n_risk), np.append(0.0, curve.n_events)
     first = np.cumprod((risk - events + 1) / (risk + 1))
     second = np.cumprod((risk - events + 1) * (risk - events + 2) / (risk + 1) / (risk + 2))
-    rest = (time > at[:, None]).sum(1)  # at risk afterwards: what the next event would leave bounds the share below
+    rest = len(time) - np.searchsorted(
+        np.sort(time), at, side="right"
+    )  # at risk afterwards: what the next event would leave bounds the share below
     after = np.where(rest, _beta_chance(first * rest / (rest + 1), second * rest / (rest + 2), float(left)), 1.0)
     chance = (_beta_chance(first, second, float(left)) + after) / 2  # that the share is at `left` or below
     low, high = (at[chance >= tail] for tail in (0.025, 0.975))

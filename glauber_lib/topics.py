@@ -55,10 +55,9 @@ def choose_seeds(
     if few or len(passages) < per_topic * len(topics):
         raise ValueError(f"each of {len(topics)} topics takes {per_topic} passages, got {few or len(passages)}")
     if "topic" in passages:
-        seeds = pd.concat(
-            [passages.loc[passages.topic == topic].head(per_topic) for topic in topics], ignore_index=True
-        )
-        return seeds, passages.loc[~passages.id.isin(seeds.id)]
+        rows = [np.flatnonzero(passages.topic == topic)[:per_topic] for topic in topics]
+        free = ~np.isin(np.arange(len(passages)), np.concatenate(rows))  # by their places: two may have one id
+        return passages.iloc[np.concatenate(rows)].reset_index(drop=True), passages.loc[free]
     if unknown := [topic for topic in topics if topic not in scorer.labels]:
         raise ValueError(f"topics must be labels of the scorer, {list(scorer.labels)}, got {unknown}")
     score, free, chosen = scorer.score(list(passages.text)), np.ones(len(passages), bool), []

@@ -685,6 +685,12 @@ def test_an_estimate_grows_with_the_tokens_of_a_state_and_needs_every_speed():
     assert check.estimate_hours(settings, {"another": 10.0}, 20) is None
 
 
+def test_the_typical_length_is_that_of_most_conditionals_however_many_entries_share_it():
+    cost = [["model", 5, 100], ["model", 20, 60], ["control", 20, 60]]
+    settings = [load_profile("smoke", "03_crossover") | {"cost": part} for part in (cost[:2], cost[2:])]
+    assert check.typical_sites(settings) == 20 and check.typical_sites([]) == check.SITES
+
+
 def test_a_run_of_minutes_says_how_long_it_takes_and_on_what_that_rests(capsys, monkeypatch, embedded):
     monkeypatch.setattr(check, "measure_speed", lambda *_: 500.0)
     short = load_profile("smoke", "03_crossover")

@@ -330,8 +330,17 @@ def test_mean_without_the_largest_is_a_share_of_the_mean():
     assert mean_without_largest([2.0] * 7) == 1.0 and np.isnan(mean_without_largest([]))
     assert mean_without_largest([1.0] * 19 + [21.0]) == pytest.approx(1 / 2)
     assert mean_without_largest([1.0, 3.0], share=0.5) == pytest.approx(1 / 2)
+    assert mean_without_largest([0.0] * 50 + [10.0] * 50) == pytest.approx(450 / 95 / 5)  # also where some are equal
     exponential = np.random.default_rng(0).exponential(size=100_000)
     assert mean_without_largest(exponential) == pytest.approx((1 - 0.05 * (1 + np.log(20))) / 0.95, abs=0.01)
+
+
+@given(values=st.lists(st.floats(0, 1e6), min_size=1, max_size=60, unique=True), eighths=st.integers(0, 8))
+def test_the_mean_without_the_largest_leaves_as_many_values_as_a_quantile_does(values, eighths):
+    share = eighths / 8
+    left = [value for value in values if value <= np.quantile(values, 1 - share)]
+    if np.mean(values):
+        assert mean_without_largest(values, share) == pytest.approx(np.mean(left) / np.mean(values))
 
 
 def test_a_reading_that_is_no_number_is_never_counted_as_small():

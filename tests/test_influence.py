@@ -268,3 +268,15 @@ def test_another_model_does_not_go_on_from_a_checkpoint_of_influences(tmp_path):
 def test_one_token_has_no_replacement():
     with pytest.raises(ValueError, match="a replacement needs two tokens"):
         replacement_tokens(TabularModel(np.zeros((2, 1, 1))), [[0, 0]], 2)
+
+
+def test_a_banned_token_is_no_replacement():
+    table = np.random.default_rng(0).normal(size=(2, 6, 6))
+    table[0, 2:, 0] = -np.inf  # at site 0 beside a zero two tokens are left
+    table[0, 1:, 1] = -np.inf  # and beside a one just its own
+    model, contexts = TabularModel(table), np.array([[0, 0], [0, 1], [0, 2]])
+    for number in (1, 2, 5, 8):
+        tokens = replacement_tokens(model, contexts, number, seed=3)
+        assert (tokens[0, 0] == 1).all() and (tokens[1, 0] == 0).all()
+        assert (tokens[2, 0] != 0).all() and (tokens[:, 1] != contexts[:, 1:]).all()
+    assert set(replacement_tokens(model, np.repeat(contexts[2:], 50, axis=0), 8)[:, 0].ravel()) == {1, 2, 3, 4, 5}

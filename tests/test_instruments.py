@@ -158,8 +158,20 @@ def test_topics_of_held_out_passages_are_recognised_by_their_words():
 
 
 def test_a_lexical_scorer_needs_labelled_passages():
-    with pytest.raises(ValueError, match="learns from passages labelled"):
+    with pytest.raises(ValueError, match=r"passages must have the columns \['text', 'topic'\], lacks \['topic'\]"):
         load_topic_scorer("lexical", None, pd.DataFrame({"id": ["a"], "text": ["words"]}))
+    for load in (LexicalTopicScorer, lambda passages: load_topic_scorer("lexical", None, passages)):
+        with pytest.raises(ValueError, match="learns from passages labelled"):
+            load(pd.DataFrame({"text": ["red words", "blue ones"], "topic": ["food", "sport"]}))
+
+
+def test_a_lexical_scorer_does_not_learn_topics_that_are_not_its_own():
+    passages = load_passages()
+    further = passages.head(40).assign(topic="cats")
+    with_cats, without = (LexicalTopicScorer(some) for some in (pd.concat([passages, further]), passages))
+    scores = with_cats.score(TEXTS[:3])
+    np.testing.assert_allclose(scores.sum(1), 1)
+    np.testing.assert_array_equal(scores, without.score(TEXTS[:3]))
 
 
 def test_sentiment_has_the_sign_of_the_words():

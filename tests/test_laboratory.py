@@ -116,6 +116,9 @@ def test_the_cases_hold_what_the_exact_laboratory_gives():
     assert up.margin == pytest.approx(4.0) and up.mixing_time == exact.mixing_time(matrix)
     assert up.conductance == pytest.approx(exact.conductance(matrix, [0])) and up.mass < 0.5
     assert laboratory.margin_cases(model, 5, [temperature], limit=3).mixing_time.isna().all()
+    for limit in (-1, 0, 2.5):
+        with pytest.raises(ValueError, match="limit must be a whole number >= 1"):
+            laboratory.margin_cases(model, 5, [temperature], limit=limit)
 
 
 def test_a_template_becomes_the_table_of_its_restricted_model(tiny):

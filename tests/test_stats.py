@@ -85,6 +85,22 @@ def test_a_test_rejects_or_decides_nothing_and_a_measured_number_claims_nothing(
     assert judged(None, "above", 0, value=np.nan) == "not measurable here"
 
 
+@pytest.mark.parametrize(
+    "side, than", [("above", 2.0), ("below", 2.0), ("inside", [2.0, 3.0]), ("outside", [1.0, 2.0])]
+)
+def test_an_exact_value_at_the_bound_is_not_on_the_claim_s_side(side, than):
+    assert judged(None, side, than, value=2.0, kind="exact") == "does not hold"
+
+
+def test_an_interval_decides_without_a_value():
+    median = {"value": np.nan, "kind": "censored"}  # fewer than half had the event
+    assert judged((550.0, np.inf), "above", 500, **median) == "holds"
+    assert judged((550.0, np.inf), "below", 500, **median) == "does not hold"
+    for interval in ((550.0, np.inf), (np.nan, np.inf), None):
+        assert judged(interval, "above", 600, **median) == "not measurable here"
+    assert judged((0.0, 0.01), "test", 0.05, **median) == "not measurable here"
+
+
 def test_below_the_least_number_there_is_no_verdict_and_what_would_decide_is_said():
     estimate = Estimate(0.1, (-0.1, 0.3), 30, "passages")
     assert verdict(estimate, "above", 0) == ("undecided", "must lie above 0; about 120 passages would decide")
@@ -467,3 +483,27 @@ def test_equal_places_are_one_bin_and_a_row_of_samples_is_no_table():
         mean_band([1.0, 2.0])
     assert np.isnan(mean_band([[0.1 + 0.2], [0.3], [0.3]]).low[0])
     assert true_runs([1, 2, 0, 0.5]).tolist() == [[0, 2], [3, 4]]
+
+
+def test_a_chain_far_away_does_not_make_the_others_stand_still():
+    draws = np.random.default_rng(0).normal(size=(4, 100))
+    draws[0] = 1e14 * (1 + 0.1 * draws[0])
+    found = convergence(draws)
+    assert found["stuck"] == 0 and 1.1 < found["rhat"] < np.inf
+    draws[1] = 7.0
+    assert convergence(draws)["stuck"] == 1
+
+
+def test_the_mean_of_two_samples_is_refused():
+    x = np.random.default_rng(0).normal(size=30)
+    for function, options in ((bootstrap_interval, {}), (bootstrap_estimate, {"unit": "passages"})):
+        with pytest.raises(ValueError, match="the mean is that of one sample, got 2"):
+            function(x, x, **options)
+    assert bootstrap_interval(x, x**2, statistic=lambda a, b: np.mean(a * b))[0] < 1
+
+
+@pytest.mark.parametrize("bins", [2.5, 0.5, [0, 0.5, 1], True, 0])
+def test_a_number_of_bins_that_is_none_is_refused(bins):
+    with pytest.raises(ValueError, match="bins must be a whole number >= 1"):
+        binned_intervals(np.arange(20), np.arange(20), bins=bins)
+    assert len(binned_intervals(np.arange(20), np.arange(20), bins=4.0)) == 4

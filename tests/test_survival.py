@@ -1,5 +1,6 @@
 """Censored times: curves and medians by hand, intervals that cover as often as they say."""
 
+import tracemalloc
 from fractions import Fraction
 
 import numpy as np
@@ -20,6 +21,18 @@ def test_censored_times_raise_the_median():
     # two of five end unobserved at 2: after the events at 1, 3 and 4 the survival is 4/5, 2/5, 0
     assert median_survival([1, 2, 2, 3, 4], [True, False, False, True, True]) == 3
     assert median_survival([1, 2, 2, 3, 4], [True] * 5) == 2  # taken for events they would lower it
+
+
+@pytest.mark.parametrize("censored", [0.0, 0.2])
+def test_the_time_of_very_many_units_takes_no_square_of_their_number(censored):
+    rng = np.random.default_rng(0)
+    time, seen = rng.exponential(size=200_000), rng.random(200_000) >= censored
+    tracemalloc.start()
+    found = time_until(time, seen, 0.5, unit="pairs")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.value == pytest.approx(np.log(2) / (1 - censored), rel=0.02) and peak < 2**28
+    assert found.interval[0] < found.value < found.interval[1] < 1.02 * found.value
 
 
 @pytest.mark.parametrize("n", [8, 20, 30])

@@ -288,6 +288,14 @@ def test_seeds_that_are_too_few_are_refused_and_no_passage_seeds_two_topics():
         choose_seeds(blind, ["a", "b"], 2, Judge([[0.9, 0.1], [np.nan, 0.2], [0.3, 0.7], [0.6, 0.4]]))
 
 
+def test_passages_of_one_id_are_told_apart_by_their_places():
+    passages = pd.DataFrame({"id": [1, 1, 2, 2], "text": list("wxyz"), "topic": list("aabb")}, index=[5, 5, 5, 5])
+    for some in (passages, passages.drop(columns="topic")):
+        judge = Judge([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.2, 0.8]])
+        seeds, rest = choose_seeds(some, ["a", "b"], 1, judge)
+        assert seeds.text.tolist() == ["w", "y"] and rest.text.tolist() == ["x", "z"]
+
+
 @pytest.mark.parametrize("topics", [["a", "a"], [], ["a", "b", "a"]])
 def test_a_topic_named_twice_is_refused(topics):
     passages = pd.DataFrame({"id": range(4), "text": list("wxyz"), "topic": list("aabb")})

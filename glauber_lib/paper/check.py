@@ -8,6 +8,7 @@ import inspect
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -131,8 +132,10 @@ def estimate_hours(settings: Mapping[str, Any], speeds: Mapping[str, float], n: 
 
 def typical_sites(settings: Iterable[Mapping[str, Any]]) -> int:
     """Length of the states that most conditionals of some notebooks are asked on, as they declare."""
-    costs = [cost for notebook in settings for cost in declared_cost(dict(notebook))]
-    return max(costs, key=lambda cost: cost.conditionals).sites if costs else SITES
+    asked = Counter()
+    for cost in (cost for notebook in settings for cost in declared_cost(dict(notebook))):
+        asked[cost.sites] += cost.conditionals
+    return max(asked, key=lambda sites: asked[sites]) if asked else SITES
 
 
 def announce(settings: Mapping[str, Mapping[str, Any]]) -> bool:
