@@ -222,9 +222,7 @@ class LexicalTopicScorer:
         check_columns(passages, ["text", "topic"], "passages")
         self.labels, passages = list(TOPICS), passages[passages.topic.isin(list(TOPICS))]
         if not set(passages.topic) >= set(TOPICS):
-            raise ValueError(
-                f"the scorer 'lexical' learns from passages labelled with all of {self.labels}: name another"
-            )
+            raise ValueError(f"'lexical' learns from passages labelled with all of {self.labels}: name another scorer")
         self._words = TfidfVectorizer(sublinear_tf=True, stop_words="english")
         self._regression = LogisticRegression(C=30.0, max_iter=1_000)
         self._classify = make_pipeline(self._words, self._regression).fit(passages.text, passages.topic)
