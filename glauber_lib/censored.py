@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from scipy.special import log_ndtr
 
 from glauber_lib.checks import check_count, check_flags, check_labels, check_numbers, check_seed
-from glauber_lib.resampling import with_width
+from glauber_lib.resampling import check_tail, scale_of, with_width
 from glauber_lib.stats import Interval
 
 _LOG_ROOT = 0.5 * np.log(2 * np.pi)
@@ -66,14 +66,17 @@ def fit_log_normal(
     weights = np.ones((1, len(time))) if weights is None else check_numbers(weights, "weights")
     if not (time > 0).all() or not np.isfinite(time).all():
         raise ValueError("times must be positive and finite; give a censored one the end of its observation")
-    if observed.shape != time.shape or len(design) != len(time) or weights.shape[1:] != time.shape:
+    if observed.shape != time.shape or design.shape[:1] != time.shape or weights.shape[1:] != time.shape:
         raise ValueError(
             f"need as many events and rows of design and columns of weights as times, got {len(time)}, "
             f"{observed.shape}, {design.shape}, {weights.shape}"
         )
     if not np.isfinite(design).all() or not np.isfinite(weights).all() or (weights < 0).any():
         raise ValueError("design and weights must be finite, and weights not negative")
-    one = np.ones(len(time))
+    if design.ndim != 2:
+        raise ValueError(f"design must have shape (times, coefficients), got {design.shape}")
+    scale = scale_of(design, axis=0, ordinary=1e4)
+    design, one = design / scale, np.ones(len(time))
     constant = np.allclose(design @ np.linalg.lstsq(design, one, rcond=None)[0], one, rtol=0, atol=1e-6)
     center = np.log(time).mean() if constant else 0.0  # a shift of log T is one of the coefficients then, or is none
     frame = np.column_stack([-design, np.log(time) - center])  # z = frame @ (beta / sigma, 1 / sigma)
@@ -84,7 +87,7 @@ def fit_log_normal(
     coefficients = np.where(settled[:, None], found[:, :-1] / found[:, -1:], np.nan)
     shift = np.linalg.lstsq(design, np.full(len(time), center), rcond=None)[0]
     return LogNormalFit(
-        coefficients + shift, np.where(settled, 1 / found[:, -1], np.nan), np.where(settled, value, np.nan)
+        (coefficients + shift) / scale, np.where(settled, 1 / found[:, -1], np.nan), np.where(settled, value, np.nan)
     )
 
 
@@ -151,11 +154,11 @@ def group_weights(groups: ArrayLike, n_resamples: int, seed: int = 0) -> np.ndar
     Raises
     ------
     ValueError
-        If a label is missing, or there is none.
+        Without a row, or where one has no label.
     """
-    if not np.size(groups):
-        raise ValueError("groups must hold one label for each row, got none")
     names, group = np.unique(check_labels(groups, "groups"), return_inverse=True)
+    if not len(names):
+        raise ValueError("need a group to draw, got none")
     rng, n_resamples = np.random.default_rng(check_seed(seed)), check_count(n_resamples, "n_resamples", least=1)
     counts = rng.multinomial(len(names), np.full(len(names), 1 / len(names)), size=n_resamples)
     return counts[:, group].astype(float)
@@ -168,11 +171,12 @@ def resampled_interval(value: float, draws: ArrayLike, n_units: int, tail: float
 
     With few units the percentile interval is too narrow; Student's quantile of ``n_units - 1`` degrees makes up for
     that. Both ends are nan if the value, or more than a twentieth of the draws, is not finite, and of draws that
-    are all one.
+    are all one. ValueError for a `tail` that is not between 0 and 0.5.
     """
-    draws = check_numbers(draws, "draws")
+    draws, tail = check_numbers(draws, "draws"), check_tail(tail)
     found = draws[np.isfinite(draws)]
     if not np.isfinite(value) or len(found) < 0.95 * len(draws) or len(found) < 2 or n_units < 2:
         return np.nan, np.nan
-    half = scipy.stats.t.ppf(1 - tail, n_units - 1) * found.std(ddof=1)
+    scale = float(scale_of(found))
+    half = scipy.stats.t.ppf(1 - tail, n_units - 1) * (found / scale).std(ddof=1) * scale
     return with_width(value - half, value + half)

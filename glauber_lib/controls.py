@@ -13,7 +13,7 @@ from glauber_lib.stats import Estimate, bootstrap_estimate
 
 def shuffle_sites(states: ArrayLike, rng: np.random.Generator) -> np.ndarray:
     """States int[..., n] with the tokens of each permuted over its sites: the same words, no order."""
-    states = np.asarray(states)
+    states = unmasked(states, "states")
     return rng.permuted(check_contexts(states.reshape(-1, states.shape[-1])).reshape(states.shape), axis=-1)
 
 
@@ -104,8 +104,15 @@ def surviving_difference(values: ArrayLike, survives: ArrayLike, *, unit: str = 
     values, survives : array_like, float[K, C] and bool[K, C]
         Of K looks at C chains: what was read, and whether the text is tokenised to the state again.
     unit : str
+
+    Raises
+    ------
+    ValueError
+        For values that are no numbers, flags that are neither true nor false, or not one of each for every look.
     """
     values, survives = check_numbers(values, "values"), check_flags(survives, "survives")
+    if values.ndim != 2 or values.shape != survives.shape:
+        raise ValueError(f"values and survives must have shape (looks, chains), got {values.shape}, {survives.shape}")
     some = survives.any(0)
     if not some.any():
         return Estimate(np.nan, None, 0, unit)

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from glauber_lib.censored import fit_log_normal, group_weights, resampled_interval
 from glauber_lib.checks import check_count, check_flags, check_labels, check_numbers
+from glauber_lib.resampling import scale_of
 from glauber_lib.stats import Estimate, percentile_interval
 
 GROWTH: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
@@ -56,7 +57,8 @@ def compare_growth(
     DataFrame
         Indexed by law: ``a`` with its interval ``low, high`` (`resampled_interval` of log a); ``aic`` (two
         parameters); ``excess``, the AIC less that of the best other law, with the interval ``excess_low, excess_high``
-        (percentiles of the bootstrap; nan where more than a twentieth of the resamples have no fit).
+        (percentiles of the bootstrap; nan where more than a twentieth of the resamples have no fit, and where there are
+        fewer than 40 for each look).
 
     Raises
     ------
@@ -220,6 +222,7 @@ def late_share(time: ArrayLike, after: ArrayLike, groups: ArrayLike, *, unit: st
 def _mean(values, unit, within=(-np.inf, np.inf), rounding=1e-12):
     if len(values) < 2 or np.ptp(values) <= rounding:  # equal values do not say how far the next would be
         return Estimate(float(values.mean()) if len(values) else np.nan, None, len(values), unit)
-    half = scipy.stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    scale = float(scale_of(values))
+    half = scipy.stats.t.ppf(0.975, len(values) - 1) * (values / scale).std(ddof=1) * scale / np.sqrt(len(values))
     low, high = np.clip([values.mean() - half, values.mean() + half], *within)
     return Estimate(float(values.mean()), (float(low), float(high)), len(values), unit)

@@ -39,8 +39,8 @@ def first_passages(
     Raises
     ------
     ValueError
-        If there is no level, one is not positive and finite, `at_once` is no whole number above zero, a distance
-        is nan, or there is not one for each state.
+        If there is no level, one is not positive and finite, or no more than the rounding of the distances, `at_once`
+        is no whole number above zero, a distance is nan, or there is not one for each state.
     """
     levels = check_numbers(levels, "levels")
     if levels.ndim != 1 or not levels.size:
@@ -65,6 +65,8 @@ def first_passages(
         if np.isnan(found).any():
             raise ValueError(f"distances must be numbers, got nan for {np.isnan(found).sum()} states")
         rounding = 4 * np.finfo(found.dtype if found.dtype.kind == "f" else float).eps
+        if levels[0] <= rounding:
+            raise ValueError(f"levels must be above the rounding of the distances, {rounding:.2g}, got {levels[0]:g}")
         reached_at = levels - rounding * np.maximum(1.0, levels)  # 1 - 4/5 misses 0.2 by its rounding
         for row, values in zip(waiting, np.split(found, np.cumsum(sizes)[:-1]), strict=True):
             entered = visited[row][1][begin : begin + at_once]

@@ -180,15 +180,15 @@ class TopicScorer:
     Raises
     ------
     ValueError
-        For a label without a list of descriptions, or a `scale` that is not finite.
+        For a label without a list of descriptions, or a `scale` that is not above zero and finite.
     """
 
     def __init__(self, embedder: Embedder, scale: float = 20.0, topics: Mapping[str, Sequence[str]] = TOPICS):
         if bare := [label for label, texts in topics.items() if isinstance(texts, str) or not len(texts)]:
             raise ValueError(f"every topic needs a list of descriptions, got none for {bare}")
-        if not np.isfinite(scale):
-            raise ValueError(f"scale must be a finite number, got {scale}")
-        self.topics = {label: list(texts) for label, texts in topics.items()}  # the caller's may change
+        if not 0 < scale < np.inf:
+            raise ValueError(f"scale must be a finite number above zero, got {scale}")
+        self.topics = MappingProxyType({label: tuple(texts) for label, texts in topics.items()})  # embedded here
         self.embedder, self.scale, self.labels = embedder, scale, list(topics)
         self._label_vectors = np.stack([embedder.embed(texts).mean(0) for texts in self.topics.values()])
         self._key_for_topics = getattr(embedder, "cache_key", None)  # its weights may be written to later
@@ -222,7 +222,7 @@ class LexicalTopicScorer:
         check_columns(passages, ["text", "topic"], "passages")
         self.labels, passages = list(TOPICS), passages[passages.topic.isin(list(TOPICS))]
         if not set(passages.topic) >= set(TOPICS):
-            raise ValueError(f"the scorer 'lexical' learns from passages of all of {self.labels}: name another")
+            raise ValueError(f"'lexical' learns from passages labelled with all of {self.labels}: name another scorer")
         self._words = TfidfVectorizer(sublinear_tf=True, stop_words="english")
         self._regression = LogisticRegression(C=30.0, max_iter=1_000)
         self._classify = make_pipeline(self._words, self._regression).fit(passages.text, passages.topic)

@@ -14,7 +14,14 @@ from tqdm.auto import tqdm
 
 from glauber_lib import exact
 from glauber_lib.answers import ask, name_of
-from glauber_lib.checks import check_contexts, check_count, check_seed, check_temperature, check_temperatures
+from glauber_lib.checks import (
+    check_contexts,
+    check_count,
+    check_numbers,
+    check_seed,
+    check_temperature,
+    check_temperatures,
+)
 from glauber_lib.margins import escape_bound, mixing_lower_bound
 from glauber_lib.models import ConditionalModel, RestrictedModel, TabularModel, all_states, check_system
 
@@ -53,6 +60,7 @@ def restricted_tables(
         If a template has fewer different words than `n_sites`.
     """
     templates, sites = _free_sites(model, templates, n_sites, seed)
+    n_sites = sites.shape[1]
     n_words, tables = check_count(n_words, "n_words", least=2, most=n_sites), []
     pairs = list(zip(templates, sites, strict=True))
     for template, free in tqdm(pairs, desc=progress, disable=progress is None, leave=False):
@@ -97,6 +105,7 @@ def predicted_tables(
         site.
     """
     templates, sites = _free_sites(model, templates, n_sites, seed)
+    n_sites = sites.shape[1]
     n_words, tables = check_count(n_words, "n_words", least=2, most=model.n_tokens), []
     others, pairs = all_states(n_words, n_sites - 1), list(zip(templates, sites, strict=True))
     for template, free in tqdm(pairs, desc=progress, disable=progress is None, leave=False):
@@ -163,9 +172,21 @@ def incompatibility_price(
     -------
     dict
         ``price`` (nats per site) and ``entropy``, that of the model's conditionals in the same mean (nats per site).
+
+    Raises
+    ------
+    ValueError
+        For a `law` that is none: not V**n numbers >= 0 whose sum is one.
     """
     n_sites = check_system(model.n_tokens, n_sites)
-    law = exact.stationary_law(exact.transition_matrix(model, n_sites, temperature)) if law is None else law
+    if law is None:
+        law = exact.stationary_law(exact.transition_matrix(model, n_sites, temperature))
+    law = check_numbers(law, "law")
+    if law.shape != (model.n_tokens**n_sites,) or not (law >= 0).all() or not abs(law.sum() - 1) < 1e-6:
+        raise ValueError(
+            f"law must be {model.n_tokens**n_sites} probabilities, got shape {law.shape}, sum {law.sum():.6g}, least "
+            f"{law.min(initial=np.inf):.3g}"
+        )
     states, shape, price, entropy = all_states(model.n_tokens, n_sites), (model.n_tokens,) * n_sites, 0.0, 0.0
     for i in range(n_sites):
         joint = np.moveaxis(law.reshape(shape), i, -1)  # the others, then the token at i
@@ -275,7 +296,9 @@ def margin_cases(model: ConditionalModel, n_sites: int, temperatures: ArrayLike,
 
 
 def all_margin_cases(tables: ArrayLike, temperatures: ArrayLike) -> pd.DataFrame:
-    """`margin_cases` of many tables float[T, n, V, ..., V], with the number of the ``template``."""
+    """`margin_cases` of tables float[T, n, V, ..., V], with the number of the ``template``; ValueError without one."""
     models = [TabularModel(table) for table in np.asarray(tables)]
+    if not models:
+        raise ValueError("need a table, got none")
     found = [margin_cases(m, m.n_sites, temperatures).assign(template=k) for k, m in enumerate(models)]
     return pd.concat([cases for cases in found if len(cases)] or found, ignore_index=True)

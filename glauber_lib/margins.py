@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from glauber_lib.answers import ask
-from glauber_lib.checks import check_contexts, check_state, check_temperature
+from glauber_lib.checks import check_contexts, check_count, check_numbers, check_state, check_temperature
 from glauber_lib.draws import chunks
 from glauber_lib.models import ConditionalModel
 
@@ -223,10 +223,11 @@ def escape_bound(margin: float, temperature: float, n_tokens: int) -> float:
     Raises
     ------
     ValueError
-        For a temperature that is not positive and finite.
+        For a temperature that is not positive and finite, a margin that is no number, or fewer than one token.
     """
     positive: Any = check_temperature(temperature, np.shape(temperature))
-    return (n_tokens - 1) * np.exp(-margin / positive)
+    gamma: Any = check_numbers(margin, "margin")
+    return (check_count(n_tokens, "n_tokens", least=1) - 1) * np.exp(-gamma / positive)
 
 
 def mixing_lower_bound(margin: float, temperature: float, n_tokens: int) -> float:
@@ -242,7 +243,8 @@ def mixing_lower_bound(margin: float, temperature: float, n_tokens: int) -> floa
     Raises
     ------
     ValueError
-        For a temperature that is not positive and finite.
+        For a temperature that is not positive and finite, a margin that is no number, or fewer than two tokens.
     """
     positive: Any = check_temperature(temperature, np.shape(temperature))
-    return np.exp(margin / positive) / (4 * (n_tokens - 1))
+    gamma: Any = check_numbers(margin, "margin")
+    return np.exp(gamma / positive) / (4 * (check_count(n_tokens, "n_tokens", least=2) - 1))

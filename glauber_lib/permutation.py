@@ -5,6 +5,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from glauber_lib.checks import check_count, check_indices, check_labels, check_numbers, check_seed
+from glauber_lib.resampling import scale_of
 
 
 def _resampling(seed, n_resamples):
@@ -65,10 +66,11 @@ def label_rises(gains: ArrayLike, own: ArrayLike, *, n_resamples: int = 10_000, 
     _check_table(gains.transpose(1, 0, 2).reshape(n_chains, -1), "gains")
     if np.shape(own) != (n_chains,) or not np.isin(own, np.arange(n_labels)).all():
         raise ValueError(f"own must hold one of the labels 0..{n_labels - 1} for each of {n_chains} chains, got {own}")
-    own = check_indices(own, n_labels, "own")
+    own, scale = check_indices(own, n_labels, "own"), scale_of(gains, axis=(1, 2))
+    gains = gains / scale[:, None, None]
     table = pd.DataFrame(
         [(s, k) for s in range(n_scorers) for k in range(n_labels)], columns=["scorer", "label"]
-    ).assign(rise=_means(gains, own).ravel())
+    ).assign(rise=(_means(gains, own) * scale[:, None]).ravel())
     if n_labels < 3:
         return table.assign(excess=np.nan, t=np.nan, p=np.nan, p_max=np.nan)
     rest = np.stack([np.delete(np.arange(n_labels), k) for k in own])  # (C, L - 1): what is exchanged
@@ -86,7 +88,10 @@ def label_rises(gains: ArrayLike, own: ArrayLike, *, n_resamples: int = 10_000, 
     known = ~np.isnan(t[0])
     share = lambda hits: np.where(known, (1 + hits.sum(0)) / (1 + n_resamples), np.nan)  # noqa: E731
     largest = np.where(known, drawn, -np.inf).max((1, 2))[:, None, None]
-    p, p_max = share(drawn >= t - 1e-9), share(largest >= t - 1e-9)
+    # t rounds by about 1e-16 t³, as mean and mean square cancel in it; an infinite one has no equal but itself
+    least = np.where(np.isinf(t), t, t - 1e-9 - 5e-16 * np.abs(np.where(np.isinf(t), 0.0, t)) ** 3)
+    p, p_max = share(drawn >= least), share(largest >= least)
+    excess = excess * scale[:, None]
     return table.assign(excess=excess.ravel(), t=t.ravel(), p=p.ravel(), p_max=p_max.ravel())
 
 
@@ -145,6 +150,7 @@ def group_difference(
     """
     values, rng, n_resamples = check_numbers(values, "values"), *_resampling(seed, n_resamples)
     _check_table(values, "values")
+    values = values / scale_of(values)
     groups = check_labels(groups, "groups", len(values))
     blocks = np.zeros(len(values), int) if blocks is None else check_labels(blocks, "blocks", len(values))
     block = np.unique(blocks, return_inverse=True)[1]

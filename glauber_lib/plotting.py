@@ -83,17 +83,32 @@ def interval_band(axis: Axes, x: ArrayLike, table: pd.DataFrame, **style) -> Lin
 def interval_bars(axis: Axes, x: ArrayLike, table: pd.DataFrame, **style) -> ErrorbarContainer:
     """Points at the means of `table` (columns ``mean, low, high``) against `x`, with a bar for each interval.
 
-    `style` goes to `Axes.errorbar`. ValueError if `table` lacks a column.
+    Of an interval with one end the bar goes from that to the mean, and on as an arrow where the other is infinite.
+    `style` goes to `Axes.errorbar`. ValueError if `table` lacks a column, or a lower end is above the upper one.
     """
     check_columns(table, ["mean", "low", "high"], "table")
     x, mean, ends = np.asarray(x), table["mean"].to_numpy(float), table[["low", "high"]].to_numpy(float).T
+    if (turned := ends[0] > ends[1] * (1 + 1e-9 * np.sign(ends[1]))).any():  # but for rounding
+        raise ValueError(f"intervals must have their lower end first, got {turned.sum()} that have not")
+    known = np.isfinite(ends)
+    base = np.fmin(np.fmax(mean, np.where(known[0], ends[0], np.nan)), np.where(known[1], ends[1], np.nan))
     bars = np.array([mean - ends[0], ends[1] - mean])
-    beside = (bars < -1e-9 * np.abs(ends)).any(0)  # the interval of a skewed statistic may leave its value out
-    bars = np.where(beside, np.nan, bars.clip(min=0))  # matplotlib refuses what rounding may make -1e-17
+    # the interval of a skewed statistic may leave its value out
+    beside = known.all(0) & (bars < -1e-9 * np.abs(ends)).any(0)
+    bars = bars.clip(min=0)  # matplotlib refuses what rounding may make -1e-17
+    bars[:, beside | ~known.all(0)] = np.nan
     drawn = axis.errorbar(x, mean, yerr=bars, **{"fmt": "o", "capsize": 2, **style})
     if beside.any():
         middle, half = ends.mean(0)[beside], np.ptp(ends, axis=0)[beside] / 2
         axis.errorbar(x[beside], middle, yerr=half, fmt="none", capsize=2, ecolor=drawn[0].get_color())
+    half_known = {"fmt": "none", "capsize": 2, "ecolor": drawn[0].get_color()}
+    for k in np.flatnonzero(known[0] != known[1]):
+        end, other = ends[::-1, k] if known[1, k] else ends[:, k]
+        low, high = sorted([end, base[k]])
+        axis.errorbar(x[k], low, yerr=[[0.0], [high - low]], **half_known)
+        if np.isinf(other):
+            length = (high - low) / 2 or abs(base[k]) / 2 or 1.0
+            axis.errorbar(x[k], base[k], yerr=length, lolims=other > 0, uplims=other < 0, **half_known)
     return drawn
 
 
@@ -143,9 +158,11 @@ def plain_ticks(axis: Axis) -> None:
     """Label a logarithmic axis at 1 and 3 times the powers of ten within its limits, or at 1, 2 and 5 times.
 
     A long axis has powers of ten alone, so many apart that no more than nine are left; a short one all digits. An axis
-    with fewer than two of these is left to matplotlib.
+    with fewer than two of these is left to matplotlib. ValueError for an axis that reaches zero or below.
     """
     low, high = sorted(axis.get_view_interval())
+    if low <= 0:
+        raise ValueError(f"plain ticks are those of a logarithmic axis, got one from {low:g} to {high:g}")
     first, last = int(np.floor(np.log10(low))), int(np.ceil(np.log10(high)))
     long = -(-(last - first) // 8)
     for digits, step, least in (((1, 3), 1, 3), ((1, 2, 5), 1, 3), ((1,), long, 2), (range(1, 10), 1, 2)):

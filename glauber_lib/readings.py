@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from glauber_lib.checks import ABSENT, check_count, check_states
+from glauber_lib.checks import ABSENT, check_count, check_states, unmasked
 from glauber_lib.checksums import refuse_other_vocabulary
 from glauber_lib.draws import check_precision
 from glauber_lib.traces import Trace
@@ -45,7 +45,7 @@ def cosine_distance(vectors: np.ndarray, reference: np.ndarray) -> np.ndarray:
         if given.dtype.kind not in "iu":
             check_precision(given.dtype, "vectors")
         length = np.sqrt((given * given).sum(-1, dtype=float))
-        if not (np.abs(length - 1) < 1e-3).all():  # of nan it is not
+        if not (np.abs(length - 1) < 1e-5).all():  # of nan it is not
             raise ValueError(f"vectors must have unit length, got lengths {length.min():g} to {length.max():g}")
     return 1.0 - (vectors * reference).sum(-1)
 
@@ -86,7 +86,7 @@ def topic_scores(model: Any, scorer: TextScorer, states: ArrayLike) -> np.ndarra
 
 def _some_states(states):
     """States as array int[..., n], of which there is one at least."""
-    states = np.asarray(states)
+    states = unmasked(states, "states")
     if not states.size:
         raise ValueError(f"need a state at least, got shape {states.shape}")
     return states

@@ -8,7 +8,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from glauber_lib.chains import run_chains
-from glauber_lib.checks import check_count, check_flags, check_labels, check_temperature
+from glauber_lib.checks import check_count, check_flags, check_labels, check_numbers, check_temperature, unmasked
 from glauber_lib.models import ConditionalModel
 from glauber_lib.stats import Estimate, poisson_interval
 from glauber_lib.survival import median_survival
@@ -196,13 +196,14 @@ def rank_concordance(predictor: ArrayLike, time: ArrayLike, ended: ArrayLike, tr
     float
         nan if no pair can be ordered.
     """
-    x, t = np.asarray(predictor, float), np.asarray(time, float)
+    x, t = check_numbers(predictor, "predictor"), check_numbers(time, "time")
     ended, trap = check_flags(ended, "ended"), check_labels(trap, "trap")
     if np.isnan(x).any() or np.isnan(t).any() or not x.shape == t.shape == ended.shape == trap.shape:
         raise ValueError(f"need a prediction, a time, an end and a trap in each of {len(trap)} rows, nan among none")
     shorter = ended[:, None] & ((t[:, None] < t) | ((t[:, None] == t) & ~ended))
     known = shorter & (trap[:, None] != trap)
-    return float(np.sign(x - x[:, None])[known].mean()) if known.any() else np.nan
+    order = (x > x[:, None]).astype(float) - (x < x[:, None])  # equal ones are 0, infinite ones too
+    return float(order[known].mean()) if known.any() else np.nan
 
 
 def duration_factor(duration: ArrayLike, ended: ArrayLike, predicted: ArrayLike) -> float:
@@ -229,7 +230,7 @@ def duration_factor(duration: ArrayLike, ended: ArrayLike, predicted: ArrayLike)
     ValueError
         Unless every duration is a number of steps and every prediction above zero.
     """
-    duration, predicted = np.asarray(duration, float), np.asarray(predicted, float)
+    duration, predicted = check_numbers(duration, "duration"), check_numbers(predicted, "predicted")
     if not duration.shape == predicted.shape == np.shape(ended):
         raise ValueError(f"need one row for each chain, got {duration.shape}, {np.shape(ended)}, {predicted.shape}")
     if not duration.size:
@@ -264,7 +265,11 @@ def exit_ratio(steps: ArrayLike, left: ArrayLike, predicted: ArrayLike) -> Estim
         Unless steps are finite numbers >= 0, predicted times above zero and `left` true or false, as many of each, and
         an exit is expected at all.
     """
-    steps, left, predicted = np.asarray(steps, float), np.asarray(left), np.asarray(predicted, float)
+    steps, left, predicted = (
+        check_numbers(steps, "steps"),
+        unmasked(left, "left"),
+        check_numbers(predicted, "predicted"),
+    )
     if not steps.shape == left.shape == predicted.shape or steps.ndim != 1:
         raise ValueError(f"need one row for each chain, got {steps.shape}, {left.shape} and {predicted.shape}")
     if not (np.isfinite(steps) & (steps >= 0) & (predicted > 0) & np.isin(left, (0, 1))).all():

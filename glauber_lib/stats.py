@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from glauber_lib.checks import check_count, check_numbers, check_seed, unmasked
 from glauber_lib.resampling import FEWEST, Interval, bca_interval, has_nan, mean_interval, members
+from glauber_lib.resampling import mean_band as mean_band
 from glauber_lib.resampling import percentile_interval as percentile_interval
 
 KINDS = ("estimate", "exact", "lower bound", "upper bound", "censored")
@@ -209,6 +210,7 @@ def bootstrap_interval(
     groups : array_like, [K], optional
         The group of each row, any labels.
     n_resamples : int
+        At least 40, of which one lies beyond either end.
     seed : int
 
     Returns
@@ -220,10 +222,10 @@ def bootstrap_interval(
     Raises
     ------
     ValueError
-        If the samples differ in length or are several of which the mean is asked, or `groups` does not hold one label
-        for each row.
+        If the samples differ in length or are several of which the mean is asked, `groups` does not hold one label for
+        each row, or for fewer resamples.
     """
-    seed, n_resamples = check_seed(seed), check_count(n_resamples, "n_resamples", least=1)
+    seed, n_resamples = check_seed(seed), check_count(n_resamples, "n_resamples", least=40)
     columns = [check_numbers(sample, "samples") for sample in samples]
     if len({column.shape for column in columns}) != 1 or columns[0].ndim != 1:
         raise ValueError(f"samples must be rows of one length, got shapes {[column.shape for column in columns]}")
@@ -268,39 +270,6 @@ def poisson_interval(events: int) -> Interval:
     return float(low), float(scipy.stats.chi2.ppf(0.975, 2 * events + 2) / 2)
 
 
-def mean_band(samples: ArrayLike, *, within: Interval = (-np.inf, np.inf)) -> pd.DataFrame:
-    """Means of columns with their 95% intervals by Student's t.
-
-    Parameters
-    ----------
-    samples : array_like, float[R, K]
-        K quantities of each of R independent units.
-    within : (float, float)
-        The values that a mean can have: the intervals are cut to them, but never short of the mean itself.
-
-    Returns
-    -------
-    DataFrame
-        One row for each column: ``mean, low, high``. The interval is nan, nan of one unit and of equal units.
-
-    Raises
-    ------
-    ValueError
-        For samples of another shape.
-    """
-    samples = check_numbers(samples, "samples")
-    if samples.ndim != 2:
-        raise ValueError(f"samples must have shape (units, quantities), got {samples.shape}")
-    n, mean, (least, most) = len(samples), samples.mean(0), within
-    half = np.full_like(mean, np.nan)
-    if n > 1:
-        half = scipy.stats.t.ppf(0.975, n - 1) * samples.std(0, ddof=1) / np.sqrt(n)
-        half[np.ptp(samples, axis=0) <= 1e-12 * np.abs(mean)] = np.nan  # but for rounding
-    low = np.maximum(mean - half, np.minimum(mean, least))
-    high = np.minimum(mean + half, np.maximum(mean, most))
-    return pd.DataFrame({"mean": mean, "low": low, "high": high})
-
-
 def binned_intervals(x: ArrayLike, y: ArrayLike, *, groups: ArrayLike | None = None, bins: int = 6) -> pd.DataFrame:
     """Means of `y` along `x` with 95% intervals.
 
@@ -337,9 +306,15 @@ def binned_intervals(x: ArrayLike, y: ArrayLike, *, groups: ArrayLike | None = N
 
 
 def rank_correlation(x: ArrayLike, y: ArrayLike) -> float:
-    """Spearman's ρ; nan if a value is nan, or if all values of `x` or of `y` are the same."""
+    """Spearman's ρ of two rows float[K]; nan if a value is nan, or if all values of `x` or of `y` are the same.
+
+    ValueError unless they are as long.
+    """
+    x, y = check_numbers(x, "values"), check_numbers(y, "values")
+    if x.ndim != 1 or x.shape != y.shape:
+        raise ValueError(f"a correlation needs two rows of one length, got shapes {x.shape} and {y.shape}")
     with np.errstate(invalid="ignore", divide="ignore"):
-        return float(np.corrcoef(*(scipy.stats.rankdata(check_numbers(values, "values")) for values in (x, y)))[0, 1])
+        return float(np.corrcoef(scipy.stats.rankdata(x), scipy.stats.rankdata(y))[0, 1])
 
 
 # Convergence of chains -----------------------------------------------------------------------------------------------

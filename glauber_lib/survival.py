@@ -67,6 +67,7 @@ def time_until(time: ArrayLike, observed: ArrayLike, share: float, *, unit: str)
     """
     if not 0 < share < 1:
         raise ValueError(f"share must lie above 0 and below 1, got {share!r}")
+    share = float(share)
     fit, n = _kaplan_meier(time, observed), len(np.asarray(time))
     kind = "estimate" if check_flags(observed, "observed").all() else "censored"
     if fit is None:
@@ -137,8 +138,16 @@ def survival_curve(time: ArrayLike, observed: ArrayLike) -> pd.DataFrame:
     DataFrame
         ``time`` (0, the times of events, and the end of observation), ``share`` that had no event by then, and its
         interval ``low``, ``high`` (normal on the log–log scale; nan while nobody, or once everybody, had the event).
+
+    Raises
+    ------
+    ValueError
+        As `time_until`, and without a time.
     """
-    fit, end = _kaplan_meier(time, observed), float(np.max(np.asarray(time)))
+    fit = _kaplan_meier(time, observed)
+    if not len(np.asarray(time)):
+        raise ValueError("a curve needs a time, got none")
+    end = float(np.max(np.asarray(time)))
     if fit is None:
         return pd.DataFrame({"time": [0.0, end], "share": 1.0, "low": np.nan, "high": np.nan})
     share, error = fit.surv_prob, fit.surv_prob_se

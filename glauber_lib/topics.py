@@ -124,7 +124,7 @@ def transition_counts(paths: ArrayLike, n_labels: int) -> np.ndarray:
 
 def _check_paths(paths, n_labels=None):
     """Label paths as int64[C, K] with labels in 0 .. n_labels - 1."""
-    array = np.asarray(paths)
+    array = unmasked(paths, "paths")
     most = np.iinfo(np.int64).max if n_labels is None else check_count(n_labels, "n_labels", 1, 10_000)
     if array.ndim != 2 or not array.size:
         raise ValueError(f"paths must have shape (chains, records), got {array.shape}")
@@ -204,7 +204,8 @@ class EntropyProduction:
         """Share of the simulated chains in detailed balance that produce as much; never zero, nan without paths."""
         if np.isnan(self.measured) or np.isnan(self.reversible).any() or not len(self.reversible):
             return float("nan")
-        return float((1 + (self.reversible >= self.measured).sum()) / (1 + len(self.reversible)))
+        as_much = self.reversible >= self.measured * (1 - 1e-9) - 1e-12  # but for rounding: counts in another order
+        return float((1 + as_much.sum()) / (1 + len(self.reversible)))
 
     def excess(self, unit: str) -> Estimate:
         """`measured` less what chains in detailed balance show on average, over paths that are called `unit`."""

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from glauber_lib.censored import LogNormalFit, fit_log_normal, group_weights, resampled_interval
-from glauber_lib.checks import check_columns, check_temperature
+from glauber_lib.checks import check_columns, check_temperature, check_whole
 from glauber_lib.stats import Estimate, Interval
 from glauber_lib.survival import time_until
 
@@ -119,7 +119,8 @@ def fit_transitions(
     ------
     ValueError
         For fewer than three temperatures of a length, a multiple that is not positive, or a pair that lacks a run at
-        one of them, has two, or is not known to have met; if a column, length, temperature or pair is missing.
+        one of them, has two, or is not known to have met; if a column, length, temperature or pair is missing; for a
+        length that is no whole number >= 2.
     """
     if isinstance(multiple, bool) or not 0 < multiple < np.inf:
         raise ValueError(f"multiple must be positive and finite, got {multiple}")
@@ -150,6 +151,7 @@ def _check_runs(frame):
     if frame.empty or frame[["n", "temperature", "pair"]].isna().any(axis=None):
         raise ValueError(f"every run must have its n, temperature and pair, got {len(frame.dropna())} of {len(frame)}")
     check_temperature(frame.temperature.to_numpy(float), (len(frame),))
+    check_whole(frame.n.to_numpy(), "lengths n", least=2)
     pairs = frame.pair.unique()
     for n, group in frame.groupby("n"):
         if group.temperature.nunique() < 3:

@@ -237,9 +237,11 @@ def distinct_ids(vocabulary: npt.ArrayLike, n_rows: int) -> np.ndarray:
 
 
 def refuse_one_text(texts: Iterable[str]) -> None:
-    """ValueError for a text in the place of a list of texts: its letters would be read, one by one."""
+    """ValueError for a text in the place of a list of texts, whose letters would be read, and for a list of others."""
     if isinstance(texts, str):
         raise ValueError(f"need a list of texts, got one text: {texts[:60]!r}; write [text]")
+    if isinstance(texts, Sequence | np.ndarray) and (odd := [text for text in texts if not isinstance(text, str)]):
+        raise ValueError(f"need a list of texts, got {odd[0]!r:.60} among them")
 
 
 def refuse_cut_texts(

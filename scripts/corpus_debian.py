@@ -19,7 +19,7 @@ import subprocess
 import tempfile
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import NamedTuple
@@ -398,8 +398,29 @@ def fetch(name: str, workdir: Path) -> Path:
         with tempfile.TemporaryDirectory(dir=workdir) as temporary:
             subprocess.run(["apt-get", "download", "-qq", package], cwd=temporary, check=True)
             (archive,) = Path(temporary).glob("*.deb")
-            subprocess.run(["dpkg", "-x", archive, folder], check=True)
+            unpacked = Path(temporary) / "unpacked"
+            subprocess.run(["dpkg", "-x", archive, unpacked], check=True)
+            unpacked.rename(folder)  # whole or not at all: a folder that is there is taken as it is
     return folder
+
+
+def write_paragraphs(target: Path, name: str, texts: Iterable[str], folder: Path) -> tuple[int, int]:
+    """Write the paragraphs of a source as JSON lines, whole or not at all; their number and that of their words.
+
+    SystemExit, which names the `folder` of the package, if there is none.
+    """
+    partial, count, words = target.with_suffix(".partial"), 0, 0
+    with partial.open("w", encoding="utf-8") as file:
+        for text in texts:
+            file.write(json.dumps({"source": name, "text": text}, ensure_ascii=False) + "\n")
+            count, words = count + 1, words + len(text.split())
+    if not count:
+        partial.unlink()
+        raise SystemExit(
+            f"{name}: no paragraph in {str(folder)!r}; if its unpacking was cut off, delete it and run again"
+        )
+    partial.replace(target)
+    return count, words
 
 
 def main() -> None:
@@ -413,11 +434,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         for name in args.names or SOURCES:
             folder = fetch(name, args.work or Path(temporary))
-            count = words = 0
-            with (args.out / f"debian-{name}.jsonl").open("w", encoding="utf-8") as file:
-                for text in SOURCES[name].reader(folder):
-                    file.write(json.dumps({"source": name, "text": text}, ensure_ascii=False) + "\n")
-                    count, words = count + 1, words + len(text.split())
+            count, words = write_paragraphs(
+                args.out / f"debian-{name}.jsonl", name, SOURCES[name].reader(folder), folder
+            )
             print(f"{name}: {count} paragraphs, {words} words", flush=True)
 
 

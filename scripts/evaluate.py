@@ -170,18 +170,18 @@ CURVES = {  # field of along.py's lines -> title, label, and one number from eac
 }
 
 
-def curve(lines, field):
+def curve(lines, field, groups):
     """Mean of a field of ``along.py``'s lines at every snapshot, with 95% intervals, as DataFrame.
 
-    Rectangles, contexts and texts are resampled; the values of one context are averaged first.
+    Contexts, texts and the passages of rectangles, `groups`, are resampled; the values of one context are averaged first.
     """
     values = [CURVES[field][2](line[field]) for line in lines]
-    ends = [bootstrap_interval(v) for v in values]
+    ends = [bootstrap_interval(v, groups=groups.get(field)) for v in values]
     return pd.DataFrame({"mean": [v.mean() for v in values], "low": [e[0] for e in ends], "high": [e[1] for e in ends],
                          "n": [len(v) for v in values]})  # fmt: skip
 
 
-def draw_training(lines, path):
+def draw_training(lines, groups, path):
     """Losses, Δ, influence and pseudo-log-likelihood against the tokens of this training, as a picture."""
     use_style()
     tokens = np.array([line["tokens"] for line in lines])
@@ -202,7 +202,7 @@ def draw_training(lines, path):
     axes[0, 0].legend()
     kind = {"delta": "rectangles", "row_sums": "contexts", "pseudo_log_likelihood": "texts"}
     for axis, (field, (title, label, _)) in zip(axes.flat[1:], CURVES.items(), strict=True):
-        found = curve(lines, field)
+        found = curve(lines, field, groups)
         size = (found["mean"] - found.low, found.high - found["mean"])
         axis.errorbar(x, found["mean"], yerr=size, fmt="o-", markersize=4, capsize=2)
         of = f" of {lines[0]['text_tokens']} tokens" if kind[field] == "texts" else ""
@@ -218,12 +218,12 @@ def draw_training(lines, path):
     plt.close(figure)
 
 
-def change_table(lines):
+def change_table(lines, groups):
     """First and last value of what ``along.py`` measured, and the paired change with its 95% interval."""
     rows = []
     for field, (title, label, one) in CURVES.items():
         first, last = (np.asarray(one(line[field])) for line in (lines[0], lines[-1]))
-        low, high = bootstrap_interval(last - first)
+        low, high = bootstrap_interval(last - first, groups=groups.get(field))
         rows.append({"": f"{title}: {label}", "first": f"{first.mean():.3g}", "last": f"{last.mean():.3g}",
                      "change": f"{(last - first).mean():+.2g}", "95% interval": f"{low:+.2g} to {high:+.2g}",
                      "n": len(first)})  # fmt: skip
@@ -236,14 +236,16 @@ def training_part(folder):
     if not log.exists():
         return []
     lines = sorted(map(json.loads, log.read_text(encoding="utf-8").splitlines()), key=lambda line: line["step"])
-    draw_training(lines, folder / "training.png")
+    with np.load(folder / "training.npz") as questions:
+        groups = {"delta": questions["passage"]}  # its rectangles are not drawn independently
+    draw_training(lines, groups, folder / "training.png")
     return [
         "## Along the training\n",
         "![losses, incompatibility, influence and pseudo-log-likelihood along the training](training.png)\n",
         f"{len(lines)} snapshots, steps {lines[0]['step']:,} to {lines[-1]['step']:,}: the weights as trained, not their average. Bars: 95%, over passages, "
-        f"rectangles, contexts or texts. The same questions were put to every snapshot; the replacement tokens come from the predictions of {lines[0]['reference']}. "
+        f"contexts or texts. The same questions were put to every snapshot; the replacement tokens come from the predictions of {lines[0]['reference']}. "
         "The change is paired. Every value: `training.jsonl`; the questions: `training.npz`; script: `scripts/along.py`.\n",
-        change_table(lines).to_markdown(index=False, disable_numparse=True) + "\n",
+        change_table(lines, groups).to_markdown(index=False, disable_numparse=True) + "\n",
     ]
 
 

@@ -1,6 +1,7 @@
 """Cached results: what their key depends on, how they are stored without pickle, which are dropped."""
 
 import dataclasses
+import functools
 import importlib
 import json
 import linecache
@@ -840,3 +841,83 @@ def test_a_switch_of_the_cache_that_says_nothing_is_refused(monkeypatch, tmp_pat
     monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match=name):
         cached(tmp_path, len, ([1],), {})
+
+
+WRAPPING = """
+import functools
+
+def scaled(k):
+    def deco(g):
+        @functools.wraps(g)
+        def inner(*arguments):
+            return k * g(*arguments)
+        return inner
+    return deco
+
+def f(x):
+    return x
+
+@scaled(5)
+def five(x):
+    return x
+
+@functools.lru_cache
+def six(x):
+    return 6 * x
+
+class Held:
+    cache_key = "held"
+
+    @scaled(7)
+    def seven(self, x):
+        return x
+"""
+
+
+def test_a_function_that_is_wrapped_at_run_time_is_refused_and_a_decorated_one_is_kept(keep, own):
+    module = own(WRAPPING)
+    assert keep(module.f, 1) == 1
+    for wrapped in (module.scaled(2)(module.f), module.scaled(3)(module.f), functools.wraps(module.f)(lambda x: -x)):
+        with pytest.raises(TypeError, match=r"own_module\.f was wrapped"):
+            keep(wrapped, 1)
+    unmarked = module.scaled(2)(module.f)
+    del unmarked.__wrapped__
+    with pytest.raises(TypeError, match=r"own_module\.f was wrapped"):
+        keep(unmarked, 1)
+    assert (keep(module.five, 1), keep(module.six, 1), keep(module.Held().seven, 1)) == (5, 6, 7)
+
+
+def test_an_object_of_a_class_that_has_no_source_is_refused(keep):
+    space = {"__name__": "__main__", "dataclass": dataclasses.dataclass}
+    exec("class S:\n    cache_key = ['S']\nclass Of(S): pass\n@dataclass\nclass D:\n    x: int = 1\n", space)
+    space["Of"].__module__ = __name__
+    for name in ("S", "Of", "D"):
+        with pytest.raises(TypeError, match=f"no source of the class {name}: put it into a module"):
+            keep(rank, space[name]())
+
+
+def test_records_and_what_stands_beside_a_table_count():
+    a, b = (np.zeros(1, [(x, "i4"), (y, "i4")])[0] for x, y in ("ab", "ba"))
+    assert keys.describe(a) != keys.describe(b)
+    table, noted = pd.DataFrame({"x": [1]}), pd.DataFrame({"x": [1]})
+    noted.attrs["unit"] = "steps"
+    assert keys.describe(table) != keys.describe(noted) and keys.describe(table.x) != keys.describe(noted.x)
+
+
+def test_what_would_come_back_as_something_else_is_not_kept(keep, folder):
+    table = pd.DataFrame({"x": [1]})
+    table.attrs["unit"] = "steps"
+    for what, result in {"attrs": table, "records": np.zeros(2, [("a", "O"), ("b", "f8")])}.items():
+        RESULTS[what] = result
+        with pytest.warns(UserWarning, match=f"{what}.* cannot be (cached|kept)|cannot be kept: .*{what}"):
+            keep(give, what)
+    assert not list(folder.glob("*.zip"))
+
+
+def noted(x, checkpoint=None):
+    """Whether a checkpoint is given."""
+    return str(checkpoint)
+
+
+def test_a_checkpoint_that_is_given_by_position_is_the_cache_s_own(keep, folder):
+    assert keep(noted, 1, None).startswith(str(folder))

@@ -91,3 +91,10 @@ def test_a_stopped_chain_is_censored_where_it_was_stopped():
     )
     found = first_passages(trace, lambda states, starts: (states != starts).mean(1), [1.0])
     assert not found.reached[0] and found.time[0] == trace.stopped[0] < 500
+
+
+def test_a_level_below_the_rounding_of_distances_is_refused(trace):
+    nowhere = lambda states, starts: np.zeros(len(states), np.float32)  # noqa: E731
+    with pytest.raises(ValueError, match=r"levels must be above the rounding of the distances, 4\.8e-07, got 1e-07"):
+        first_passages(trace, nowhere, [1e-6, 1e-7])
+    assert not first_passages(trace, nowhere, [1e-6]).reached.any()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from glauber_lib import censored, checks, growth, permutation, stats, survival
+from glauber_lib import censored, checks, controls, growth, permutation, readings, retention, stats, survival, topics
 
 VALUES = np.arange(1.0, 9.0)
 
@@ -80,3 +80,60 @@ def test_runs_are_of_flags_alone():
         with pytest.raises(ValueError, match=r"true or false|texts"):
             stats.true_runs(flags)
     assert stats.true_runs([0, 1, 1, 0, 1]).tolist() == [[1, 3], [4, 5]]
+
+
+PATHS = np.ma.array([[0, 1, 1, 2], [0, 0, 1, 1]], mask=[[0, 0, 0, 1], [0, 0, 1, 1]])
+TIMES = np.ma.array([10.0, 20, 30, 1e6, 1e6], mask=[0, 0, 0, 1, 1])
+MASKED = {
+    "transition counts": lambda: topics.transition_counts(PATHS, 3),
+    "dwell times": lambda: topics.dwell_times(PATHS, 1),
+    "recurrence times": lambda: topics.recurrence_times(PATHS, 1),
+    "persistence": lambda: topics.persistence(PATHS, "abc"),
+    "persistence excess": lambda: topics.persistence_excess(PATHS, 3),
+    "labels": lambda: topics.describe_labels(PATHS, "abc"),
+    "reversible paths": lambda: topics.reversible_paths(PATHS, 3, np.random.default_rng(0)),
+    "entropy": lambda: topics.measure_entropy_production(PATHS, 3, np.random.default_rng(0)),
+    "exit ratio": lambda: retention.exit_ratio(TIMES, np.ones(5, bool), np.ones(5)),
+    "exits": lambda: retention.exit_ratio(np.ones(5), np.ma.array(np.ones(5, bool), mask=TIMES.mask), np.ones(5)),
+    "predicted exits": lambda: retention.exit_ratio(np.ones(5), np.ones(5, bool), TIMES),
+    "durations": lambda: retention.duration_factor(TIMES, np.ones(5, bool), np.ones(5)),
+    "predicted durations": lambda: retention.duration_factor(np.ones(5), np.ones(5, bool), TIMES),
+    "concordance": lambda: retention.rank_concordance(np.arange(5), TIMES, np.ones(5, bool), np.arange(5)),
+    "predictor": lambda: retention.rank_concordance(TIMES, np.arange(5), np.ones(5, bool), np.arange(5)),
+    "overlap": lambda: readings.self_overlap(PATHS),
+    "embeddings": lambda: readings.embed_states(None, None, PATHS),  # type: ignore
+    "scores": lambda: readings.topic_scores(None, None, PATHS),  # type: ignore
+    "shuffled sites": lambda: controls.shuffle_sites(PATHS, np.random.default_rng(0)),
+}
+
+
+@pytest.mark.parametrize("what", MASKED)
+def test_what_is_masked_is_refused(what):
+    with pytest.raises(ValueError, match="must be an array without a mask"):
+        MASKED[what]()
+
+
+def test_infinite_predictions_are_equal_and_rows_of_another_shape_are_refused():
+    with np.errstate(all="raise"):
+        d = retention.rank_concordance([np.inf, np.inf, 1], [3, 2, 1], [True] * 3, [0, 1, 2])
+    assert d == (1 + 1 + 0) / 3
+    for x, y in ((np.zeros((3, 2)), np.zeros((2, 3))), (np.zeros(3), np.zeros(4)), (np.zeros((3, 2)),) * 2):
+        with pytest.raises(ValueError, match="two rows of one length"):
+            stats.rank_correlation(x, y)
+    with pytest.raises(ValueError, match="values and survives must have shape"):
+        controls.surviving_difference(np.zeros(4), np.ones((3, 4), bool))
+
+
+def test_nothing_at_all_is_refused_in_words():
+    with pytest.raises(ValueError, match="a curve needs a time"):
+        survival.survival_curve([], [])
+    with pytest.raises(ValueError, match="need a group"):
+        censored.group_weights([], 3)
+    with pytest.raises(ValueError, match="design must have shape"):
+        censored.fit_log_normal([1.0, 2.0], [True, True], [1.0, 1.0])
+
+
+def test_a_share_of_numpy_is_a_share():
+    times = [1.0, 2, 3, 4, 5]
+    one, other = (survival.time_until(times, [True] * 5, share, unit="units") for share in (0.6, np.float32(0.6)))
+    assert one == other and one.value == 3

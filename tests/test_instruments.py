@@ -487,3 +487,24 @@ def test_settings_of_an_embedder_are_in_its_key_and_a_generator_is_read_once(emb
     finally:
         embedder.model.truncate_dim = None
     assert embedder.cache_key == key
+
+
+def test_the_topics_of_a_scorer_cannot_change_beside_their_vectors():
+    class Flat:
+        cache_key = ("flat",)
+
+        def embed(self, texts):
+            return np.tile([[0.6, 0.8]], (len(texts), 1))
+
+    scorer = TopicScorer(Flat(), topics={"a": ["b"]})  # type: ignore
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        scorer.topics["a"] = ["c"]
+    for scale in (0, -1.0, np.inf, np.nan):
+        with pytest.raises(ValueError, match="scale must be a finite number above zero"):
+            TopicScorer(Flat(), scale, topics={"a": ["b"]})  # type: ignore
+
+
+@pytest.mark.parametrize("texts", [[["good"], ["bad"]], [None], [np.nan, "good"]])
+def test_what_is_no_text_has_no_sentiment(texts):
+    with pytest.raises(ValueError, match="need a list of texts, got"):
+        sentiment(texts)

@@ -180,3 +180,21 @@ def test_the_entropy_of_nearly_certain_sites_is_precise():
     found = laboratory._log_softmax(scores)
     assert found[0, 0].item() == pytest.approx(-(np.exp(-40) + np.exp(-41)), rel=1e-12)
     assert (laboratory._log_softmax(scores / 50) - (scores / 50).log_softmax(1)).abs().max() < 1e-15
+
+
+def test_a_law_that_is_none_has_no_price():
+    model = random_table(2, 3, seed=1)
+    law = exact.stationary_law(exact.transition_matrix(model, 2, 1.0))
+    right = laboratory.incompatibility_price(model, 2)
+    assert laboratory.incompatibility_price(model, 2, law=law) == right
+    for wrong in (np.full(9, np.nan), 1000 * law, law[:-1], law - 2 * law[0] * (np.arange(9) == 0)):
+        with pytest.raises(ValueError, match="law must be 9 probabilities"):
+            laboratory.incompatibility_price(model, 2, law=wrong)
+    with pytest.raises(ValueError, match="need a table"):
+        laboratory.all_margin_cases([], [1.0])
+
+
+def test_a_whole_float_is_a_number_of_sites():
+    model = random_table(4, 4, seed=1)
+    for tables in (laboratory.restricted_tables, laboratory.predicted_tables):
+        np.testing.assert_array_equal(tables(model, [[0, 1, 2, 3]], 3.0, 2.0), tables(model, [[0, 1, 2, 3]], 3, 2))

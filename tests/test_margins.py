@@ -83,3 +83,12 @@ def test_a_bound_at_a_temperature_that_is_none_is_refused(temperature):
     for bound in (escape_bound, mixing_lower_bound):
         with pytest.raises(ValueError, match="temperature must be > 0"):
             bound(2.0, temperature, 5)
+
+
+def test_bounds_of_no_token_are_refused_and_lists_are_taken():
+    for bound in (escape_bound, mixing_lower_bound):
+        with pytest.raises(ValueError, match="n_tokens must be a whole number"):
+            bound(1.0, 1.0, 0)
+        with pytest.raises(ValueError, match="margin must be numbers"):
+            bound("1", 1.0, 3)
+        np.testing.assert_array_equal(bound([1.0, 2.0], 0.5, 3), [bound(1.0, 0.5, 3), bound(2.0, 0.5, 3)])

@@ -1126,3 +1126,42 @@ def test_each_section_keeps_its_own_seed(root):
 def test_a_table_does_not_lose_an_index_that_says_something(root, index):
     with pytest.raises(ValueError, match="would lose its index"):
         Run("02_bounds", "smoke").save_table(pd.DataFrame({"x": [1, 2]}, index=index), "table")
+
+
+def test_rows_by_length_do_not_lose_their_lengths_and_sorted_ones_lose_nothing(root):
+    run = Run("02_bounds", "smoke")
+    for table in (pd.DataFrame({5: {"a": 1.0}, 10: {"a": 2.0}}).T, pd.DataFrame({"a": [1, 2]}, index=[0, 2])):
+        with pytest.raises(ValueError, match="would lose its index"):
+            run.save_table(table, "lengths")
+    run.save_table(pd.DataFrame({"a": [1, 3, 2]}).sort_values("a"), "sorted")
+
+
+def test_a_name_is_written_once_in_a_run(root):
+    run = Run("02_bounds", "smoke")
+    run.save_table(pd.DataFrame({"x": [1]}), "table")
+    with pytest.raises(ValueError, match=r"'table\.csv' was written already"):
+        run.save_table(pd.DataFrame({"x": [2]}), "table")
+    figure = plt.figure()
+    run.save_figure(figure, "picture")
+    with pytest.raises(ValueError, match=r"'picture\.png' was written already"):
+        run.save_figure(figure, "picture")
+    assert run.outputs == ["table.csv", "table.md", "picture.png", "picture.pdf"]
+
+
+@pytest.mark.parametrize("file", ["training.jsonl", "training.npz"])
+def test_what_was_asked_along_a_training_is_an_input(root, file):
+    before = runner.inputs_digest("01_incompatibility", "smoke")
+    place = root / "data" / "models" / "distilbert" / file
+    place.parent.mkdir()
+    place.write_text("one")
+    one = runner.inputs_digest("01_incompatibility", "smoke")
+    place.write_text("other")
+    assert len({before, one, runner.inputs_digest("01_incompatibility", "smoke")}) == 3
+
+
+def test_an_infinite_value_is_shown_as_such_and_not_as_unknown():
+    assert claims.plain([np.inf, -np.inf, np.nan, np.float32(2)]) == ["inf", "-inf", None, 2.0]
+    record = {"kind": "estimate", "measured": claims.plain(np.inf), "interval": claims.plain((2.0, np.inf))}
+    assert claims.measured(record) == "∞ [2, ∞]"
+    assert claims.measured(record | {"measured": None, "interval": [2.0, None]}) == "– [2, –]"
+    assert claims.number(0.0) == "0"

@@ -175,3 +175,33 @@ def test_an_interval_beside_its_value_is_drawn_where_it_lies():
     ends = [pair for pair in ends if not np.isnan(pair).any()]
     assert sorted(np.round(ends, 9).tolist()) == [[0.4, 0.8], [0.6, 0.7]]
     plt.close(figure)
+
+
+def test_an_interval_with_one_end_has_a_bar_from_it_and_an_arrow_where_the_other_is_infinite():
+    figure, axis = plt.subplots()
+    table = pd.DataFrame(
+        {
+            "mean": [1.0, 2, 3, np.nan, 0.5],
+            "low": [0.5, -np.inf, 2, 4, 1],
+            "high": [np.inf, 2.5, np.nan, np.inf, np.inf],
+        }
+    )
+    interval_bars(axis, np.arange(5), table)
+    ends = [tuple(path.vertices[:, 1]) for bars in axis.collections for path in bars.get_paths() if len(path.vertices)]
+    drawn = {tuple(np.round(pair, 9)) for pair in ends if np.isfinite(pair).all()}
+    assert {(0.5, 1), (2, 2.5), (2, 3), (4, 4), (1, 1)} <= drawn  # from the end to the mean, if that is inside
+    assert {(1, 1.25), (1.75, 2), (4, 6), (1, 1.5)} <= drawn and len(drawn) == 9
+    assert not any(3 < high < 4 for _, high in drawn)
+    carets = [line.get_marker() for line in axis.lines if line.get_marker() in range(4, 12)]
+    assert len(carets) == 4
+    with pytest.raises(ValueError, match="lower end first, got 1 "):
+        interval_bars(axis, [1], pd.DataFrame({"mean": [1.0], "low": [2.0], "high": [0.0]}))
+    plt.close(figure)
+
+
+def test_plain_ticks_of_an_axis_that_is_not_logarithmic_are_refused():
+    figure, axis = plt.subplots()
+    axis.set_ylim(0, 3)
+    with pytest.raises(ValueError, match="logarithmic axis, got one from 0 to 3"):
+        plain_ticks(axis.yaxis)
+    plt.close(figure)

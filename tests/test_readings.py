@@ -98,3 +98,8 @@ def test_a_trace_is_read_with_any_weights_and_on_any_device_and_one_of_no_words_
         model, None, n_steps=5, resume=replace(run_chains(model, [[0, 1]], n_steps=5), vocabulary_checksum="")
     )
     assert later.vocabulary_checksum == vocabulary_checksum(model)
+
+
+def test_vectors_that_were_rounded_to_half_precision_are_not_of_unit_length():
+    with pytest.raises(ValueError, match=r"vectors must have unit length, got lengths 1\.0009"):
+        cosine_distance(np.array([1.0009, 0.0]), np.array([1.0, 0.0]))

@@ -115,11 +115,20 @@ def test_resampled_entropy_production_is_centred_at_the_measured_one():
     np.testing.assert_array_equal(again.reversible, result.reversible)
 
 
+def test_simulated_paths_of_the_same_counts_are_as_much_however_they_round():
+    for seed in (1, 4):
+        paths = np.random.default_rng(4).integers(0, 3, (2, 5))
+        result = measure_entropy_production(paths, 3, np.random.default_rng(seed), n_resamples=1_000)
+        as_much = np.round(result.reversible, 9) >= np.round(result.measured, 9)
+        assert as_much.sum() > (result.reversible >= result.measured).sum()
+        assert result.p == (1 + as_much.sum()) / 1_001
+
+
 def test_excess_and_p_by_hand():
-    result = EntropyProduction(0.3, np.array([0.2, 0.3, 0.4]), np.array([0.1, 0.2, 0.3]), 3)
+    result = EntropyProduction(0.3, np.repeat([0.2, 0.3, 0.4], 20), np.array([0.1, 0.2, 0.3]), 3)
     assert result.p == 2 / 4 and result.excess("chains").value == pytest.approx(0.1)
-    np.testing.assert_allclose(result.excess("chains").interval, np.array(result.interval) - 0.2)
-    assert EntropyProduction(0.1, np.array([-0.1, 0.3]), np.zeros(1), 2).interval[0] == 0
+    np.testing.assert_allclose(result.excess("chains").interval, np.array(result.interval) - 0.2, atol=1e-12)
+    assert EntropyProduction(0.1, np.tile([-0.1, 0.3], 20), np.zeros(1), 2).interval[0] == 0
 
 
 def test_dwell_times_by_hand():

@@ -173,3 +173,10 @@ def test_one_length_has_no_ratio_and_no_collapse():
     for compare in (ratio_of_centers, lambda found: collapse(found, 1.3)):
         with pytest.raises(ValueError, match="two lengths or more, got"):
             compare(one)
+
+
+@pytest.mark.parametrize("n", [2.5, 1, 0, -3])
+def test_a_length_that_is_none_is_refused(n):
+    frame = runs(lengths=(5,))
+    with pytest.raises(ValueError, match="lengths n must be whole numbers >= 2"):
+        fit_transitions(frame.assign(n=n), KAPPA, n_resamples=3)

@@ -66,8 +66,10 @@ def cached(folder: Path, compute: Callable, arguments: Sequence, options: Mappin
     except Exception as error:  # a damaged file may raise anything
         warnings.warn(f"cached result {str(entry)!r} cannot be read ({error!r:.80}): computed anew", stacklevel=3)
     keeps, checkpoint = _can_write(folder), entry.with_suffix(".npz")
-    if keeps and "checkpoint" in inspect.signature(compute).parameters:
-        options = {**options, "checkpoint": checkpoint}
+    if keeps and "checkpoint" in (signature := inspect.signature(compute)).parameters:
+        bound = signature.bind(*arguments, **options)
+        bound.arguments["checkpoint"] = checkpoint
+        arguments, options = bound.args, bound.kwargs
     with _interrupts() as interrupts:
         result = _whole(compute(*arguments, **options))
     if interrupts:  # something inside `compute` ended early and hid it

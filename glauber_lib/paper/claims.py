@@ -99,13 +99,13 @@ def section_of(id: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """`value` as JSON can hold it: numpy's scalars and arrays as Python's numbers, non-finite ones as None."""
+    """`value` as JSON can hold it: numpy's scalars and arrays as Python's numbers, nan as None, ∞ as ``"inf"``."""
     if isinstance(value, np.ndarray | list | tuple):
         return [plain(v) for v in value]
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not np.isfinite(value):
-        return None
+        return None if np.isnan(value) else str(value)
     return value
 
 
@@ -269,9 +269,9 @@ without a proposition. Statements, published values, rules and what would contra
 `notebooks/claims.toml`."""
 
 
-def number(value: float | None) -> str:
-    """A number with four digits, or a dash."""
-    return "–" if value is None else f"{value:.4g}"
+def number(value: float | str | None) -> str:
+    """A number of a record with four digits, ∞, or a dash where it is not known."""
+    return {None: "–", "inf": "∞", "-inf": "-∞"}.get(value) or f"{value:.4g}"  # type: ignore
 
 
 def measured(claim: dict[str, Any]) -> str:

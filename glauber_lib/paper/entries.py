@@ -55,11 +55,15 @@ class Writer:
         if isinstance(value, np.generic):
             return {"scalar": self.array(np.asarray(value))}
         if type(value) is np.ndarray:
+            if value.dtype.hasobject and value.dtype.names:
+                raise TypeError(f"an array of records with objects cannot be cached: {value.dtype}")
             if value.dtype.hasobject:
                 return {"objects": self.tree(value.ravel().tolist()), "shape": list(value.shape)}
             return {"array": self.array(value)}
         if isinstance(value, pd.Index):
             return self.index(value)
+        if getattr(value, "attrs", None) and isinstance(value, pd.Series | pd.DataFrame):
+            raise TypeError(f"a table with attrs cannot be cached: clear them, got {value.attrs!r:.60}")
         if type(value) is pd.Series:
             return {"series": self.table(value.to_frame(name=0)), "name": self.tree(value.name)}
         if type(value) is pd.DataFrame:

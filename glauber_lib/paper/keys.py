@@ -7,6 +7,7 @@ import inspect
 import json
 import os
 import platform
+import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatch
@@ -154,7 +155,8 @@ def function_digest(compute: Callable) -> str:
     Raises
     ------
     TypeError
-        If the function is not one of a module, so that its source cannot be told from another's.
+        If the function is not one of a module, or was wrapped elsewhere, so that its source cannot be told from
+        another's.
     SourceChangedError
         If it is not what stands in the module's file: it was defined anew under its name, or the file was edited after
         it was imported; or for another of these modules, as `module_digest`.
@@ -165,11 +167,24 @@ def function_digest(compute: Callable) -> str:
     path = source_file(module)
     if path is None:
         raise TypeError(f"no source of {module}.{name}: its result cannot be cached")
+    own = getattr(compute, "__code__", None)
+    wrapped = hasattr(compute, "__wrapped__") or (own is not None and own.co_qualname != name)
+    if wrapped and not _holds(module, name, compute):
+        raise TypeError(f"{module}.{name} was wrapped, and its module holds another: what wraps it does not "
+                        "count; write a function of its own into a module")  # fmt: skip
     source, code = path.read_text(encoding="utf-8"), getattr(inspect.unwrap(compute), "__code__", None)
     if code is not None and code not in codes(source).get(code.co_qualname, ()):
         raise SourceChangedError(f"{module}.{name} is not what stands in {str(path)!r}: it was defined anew under its "
                                  "name, or the file was edited after it was imported; restart Python")  # fmt: skip
     return module_digest(module, source)
+
+
+def _holds(module, name, compute):
+    """Whether a function, or that of a bound method, is what its module has under its qualified name."""
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return getattr(found, "__func__", found) is getattr(compute, "__func__", compute)
 
 
 # Arguments ---------------------------------------------------------------------------------------------------------
@@ -192,6 +207,8 @@ def describe(value: Any) -> Any:
     """
     if type(value) in PLAIN:
         return value
+    if isinstance(value, np.void):
+        return ["record", repr(np.lib.format.dtype_to_descr(value.dtype)), value.tobytes().hex()]
     if isinstance(value, np.generic):
         return ["scalar", value.dtype.str, value.tobytes().hex()]
     if issubclass(type(value), np.ndarray) and type(value).__module__.split(".")[0] == "numpy":
@@ -221,7 +238,12 @@ def describe(value: Any) -> Any:
 
 
 def _class_digest(value):
-    """Digest of the module of an object's class and of its imports; None for a class without a file."""
+    """Digest of the module of an object's class and of its imports; None for a class that is compiled.
+
+    TypeError for one that was defined in a notebook or at the prompt, or is based on one: its source is not known.
+    """
+    if any(kind.__module__ == "__main__" for kind in type(value).__mro__):
+        raise TypeError(f"no source of the class {type(value).__qualname__}: put it into a module of {LIBRARY}")
     module = type(value).__module__
     path = source_file(module)
     return module_digest(module, path.read_text(encoding="utf-8")) if path else None
@@ -249,7 +271,8 @@ def _describe_table(table):
         labels = [table.index, frame.columns]
     if other := [kind for kind in kinds if kind != "str" and not _is_numpy(kind)]:
         raise TypeError(f"a cached result cannot depend on columns of type {other}: convert them to numpy's types")
-    return [type(table).__name__, describe(labels), kinds, describe(columns)]
+    beside = [describe(table.attrs)] if getattr(table, "attrs", None) else []
+    return [type(table).__name__, describe(labels), kinds, describe(columns), *beside]
 
 
 def _is_numpy(kind):

@@ -215,7 +215,8 @@ class Run:
         return f"{self.notebook}, profile {self.profile}, seed {self.seed}"
 
     def save_figure(self, figure: Figure, name: str) -> None:
-        """Write ``name.png`` and ``name.pdf``, with the label in their metadata."""
+        """Write ``name.png`` and ``name.pdf``, with the label in their metadata; ValueError for a name twice."""
+        self._refuse_written(f"{name}.png")
         for suffix, metadata in (
             (".png", {"Description": self.label}),
             (".pdf", {"Subject": self.label, "CreationDate": None}),
@@ -223,13 +224,20 @@ class Run:
             figure.savefig(self.figures / (name + suffix), metadata=metadata)
             self.outputs.append(name + suffix)
 
+    def _refuse_written(self, file):
+        if file in self.outputs:
+            raise ValueError(f"{file!r} was written already in this run: take another name")
+
     def save_table(self, table: pd.DataFrame, name: str, *, digits: int = 3) -> pd.DataFrame:
         """Write ``name.csv`` (first line: a comment with the label) and ``name.md``; return the table.
 
-        Rows are written without their index; ValueError for one that says something: it has a name or is no numbers.
+        Rows are written without their index; ValueError for one that says something: it has a name, or is not the
+        numbers from zero on, in any order. ValueError too for a name that was written already.
         """
-        if any(name is not None for name in table.index.names) or not pd.api.types.is_integer_dtype(table.index):
+        whole = pd.api.types.is_integer_dtype(table.index) and sorted(table.index) == list(range(len(table)))
+        if any(name is not None for name in table.index.names) or not whole:
             raise ValueError(f"table {name!r} would lose its index {table.index.names}: reset_index() first")
+        self._refuse_written(f"{name}.csv")
         with (self.figures / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
             file.write(f"# {self.label}\n")
             table.to_csv(file, index=False, float_format="%.6g")

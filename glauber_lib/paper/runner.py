@@ -37,14 +37,16 @@ def inputs_digest(notebook: str, profile: str) -> str:
     """Digest of all that the outputs of a notebook depend on.
 
     That is the notebook, its entries of ``claims.toml``, the modules of the library that it imports and those that they
-    import, its settings, the passages, the weights of the embedded models that the settings name, the files and the
-    folders on this disk that they name, the commits of what they name on the hub, and the versions of the packages.
+    import, its settings, the passages, the weights of the embedded models that the settings name, what was asked along
+    the training of any, the files and the folders on this disk that the settings name, the commits of what they name on
+    the hub, and the versions of the packages.
     """
     settings = profiles.load_profile(profile, notebook)
     source = (profiles.notebooks_folder() / f"{notebook}.py").read_text(encoding="utf-8")
     values = [v for value in settings.values() for v in (value if isinstance(value, list) else [value])]
     named = [name for name in embedded.EMBEDDED if name in values]
     data = [embedded.DATA / "passages.jsonl", *(embedded.DATA / "models" / k / "model.safetensors" for k in named)]
+    data += sorted(path for kind in ("jsonl", "npz") for path in (embedded.DATA / "models").glob(f"*/training.{kind}"))
     data += [embedded.package_folder(base) for base in embedded.PACKAGES if os.environ.get(f"GLAUBER_{base.upper()}")]
     for value in values:
         place = hub.mirrored(value) if isinstance(value, str) and value and value not in named else ""
