@@ -70,7 +70,9 @@ def _check_windows(stride, window):
 def _looks(n_steps, stride, window):
     """The starts of windows, every `stride` steps of a run; ValueError for too many to list, or where no window ends."""
     if n_steps // stride * stride < window:
-        raise ValueError(f"a run of {n_steps} steps has no window of {window} at a stride of {stride}: take a longer run")
+        raise ValueError(
+            f"a run of {n_steps} steps has no window of {window} at a stride of {stride}: take a longer run"
+        )
     if n_steps // stride > MOST_LOOKS:
         least = -(-n_steps // MOST_LOOKS)
         raise ValueError(

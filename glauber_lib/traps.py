@@ -109,7 +109,10 @@ def occupied_runs(
         raise ValueError(f"share must be above 0 and at most 1, got {share}")
     (steps, window), n_states = _check_windows(steps, window), check_count(n_states, "n_states", least=1)
     code = np.unique(states, axis=0, return_inverse=True)[1].ravel()
-    starts, least = steps[steps + window <= steps[-1]], math.ceil(share * window * (1 - 1e-12))  # 0.55 * 100 is above 55
+    starts, least = (
+        steps[steps + window <= steps[-1]],
+        math.ceil(share * window * (1 - 1e-12)),
+    )  # 0.55 * 100 is above 55
     trapped = []
     for first in starts:
         a, b = np.searchsorted(entered, [first, first + window - 1], side="right") - 1
