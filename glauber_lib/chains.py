@@ -335,8 +335,8 @@ def _check_past(past, until, max_moves, n_tokens):
     rest = [row[row != ABSENT] for row in past.final[past.stopped >= 0]]
     if rest and (until is None or not np.all(until(check_states(rest, n_tokens)))):
         raise ValueError(
-            "what is done has chains that a condition `until` stopped, and where they rest the present one does not hold: "
-            "give that condition again, or begin anew"
+            "what is done has chains that a condition `until` stopped, and the present one does not hold where they "
+            "rest: give that condition again, or begin anew"
         )
 
 

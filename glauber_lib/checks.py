@@ -127,6 +127,12 @@ def check_labels(values: npt.ArrayLike, name: str, size: int | None = None) -> n
     return array
 
 
+def check_text(text: Any) -> None:
+    """ValueError for anything but one text: of a list of texts a tokenizer gives a list of ids for each."""
+    if not isinstance(text, str):
+        raise ValueError(f"need one text, got {type(text).__name__}: for several, call states")
+
+
 def check_replacements(number: Any, name: str, n_tokens: int) -> int:
     """How many tokens to try in place of a site's own: half are the best others, and so many there must be."""
     if n_tokens < 2:

@@ -270,9 +270,9 @@ def predict_count_escape(
     dict
         ``lead``, the least :math:`\log p_+/p_-` over the sampled states of the strip, which is above its infimum
         :math:`\lambda`; ``bound`` = :math:`e^{\lambda m}` with it, for the m counts between `floor` and all sites, 1 if
-        the lead is not positive or m is 0, infinite beyond float64; ``first_move``, the exact mean time to leave the state that
-        holds `token` everywhere; ``birth_death``, `birth_death_time` with the medians of :math:`p_+` and :math:`p_-` at
-        each count. In steps.
+        the lead is not positive or m is 0, infinite beyond float64; ``first_move``, the exact mean time to leave the
+        state that holds `token` everywhere; ``birth_death``, `birth_death_time` with the medians of :math:`p_+` and
+        :math:`p_-` at each count. In steps.
 
     Raises
     ------

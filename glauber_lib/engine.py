@@ -101,7 +101,7 @@ class Conditionals:
         return scores[np.argsort(np.concatenate(list(groups.values())))]
 
     def _remember(self, keys: list[bytes], rows: torch.Tensor) -> None:
-        """Put scores into the pool, in the places of the least recently used where it is full; ValueError for a new type."""
+        """Put scores into the pool, in the places of the least recently used where it is full."""
         if self._pool.shape[1] == 0:
             row = rows.shape[1] * rows.element_size() + len(keys[0]) + 300  # with its place in the dictionary
             self.capacity = self.memory // row

@@ -13,8 +13,13 @@ from numpy.typing import ArrayLike
 
 from glauber_lib.answers import ask
 from glauber_lib.checks import (
-    check_contexts, check_count, check_indices, check_numbers, check_temperature, check_temperatures,
-)  # fmt: skip
+    check_contexts,
+    check_count,
+    check_indices,
+    check_numbers,
+    check_temperature,
+    check_temperatures,
+)
 from glauber_lib.draws import log_probabilities, probabilities
 from glauber_lib.influence import contraction_bound
 from glauber_lib.margins import log_exit_times, mixing_lower_bound

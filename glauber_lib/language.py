@@ -14,33 +14,15 @@ import numpy.typing as npt
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
+from glauber_lib import checksums
 from glauber_lib.answers import check_rows
-from glauber_lib.checks import ABSENT, check_count, check_question, check_state, check_states
-from glauber_lib.checksums import (
-    WeightsDigest, check_weights, class_key, describe_computation, describe_modules, describe_tokenizer, matmul_precision,
-)  # fmt: skip
+from glauber_lib.checks import ABSENT, check_count, check_question, check_state, check_states, check_text
 from glauber_lib.draws import check_precision
 from glauber_lib.embedded import EMBEDDED, load_embedded, package_tokenizer
 from glauber_lib.loading import load_checkpoint
 from glauber_lib.models import hidden_besides, marginal_scores
-from glauber_lib.networks import (
-    HEADS,
-    check_evaluating,
-    check_masked,
-    check_padding,
-    check_unhooked,
-    hidden_at,
-    n_positions,
-)
-from glauber_lib.vocabularies import (
-    check_special,
-    check_text,
-    distinct_ids,
-    frame_of,
-    ordinary_words,
-    refuse_one_text,
-    words_by_id,
-)
+from glauber_lib.networks import HEADS, check_evaluating, check_masked, check_unhooked, hidden_at, n_positions
+from glauber_lib.vocabularies import check_special, distinct_ids, frame_of, ordinary_words, refuse_one_text, words_by_id
 
 
 class LanguageModel:
@@ -60,10 +42,10 @@ class LanguageModel:
         batch_tokens: int = 8_192,
         device: str | torch.device | None = None,
     ):
-        check_weights(network, f"model {name!r}")
+        checksums.check_weights(network, f"model {name!r}")
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.network: Any = network.eval().to(self.device)
-        self._checksum = WeightsDigest(self.network)
+        self._checksum = checksums.WeightsDigest(self.network)
         self.tokenizer = tokenizer
         self.name = name
         self.batch_tokens = check_count(batch_tokens, "batch_tokens", least=1)
@@ -72,7 +54,6 @@ class LanguageModel:
         self.vocabulary = np.asarray(words, np.int64) if vocabulary is None else distinct_ids(vocabulary, n_rows)
         self._ids = torch.from_numpy(self.vocabulary).to(self.device)
         self.n_tokens = len(self.vocabulary)
-        check_padding(network, self.vocabulary, self._called)
         self._index = np.full(max(*words_by_id(tokenizer), n_rows - 1) + 1, -1)
         self._index[self.vocabulary] = np.arange(self.n_tokens)
 
@@ -148,15 +129,15 @@ class LanguageModel:
     @property
     def computation(self) -> dict[str, Any]:
         """What computes besides the weights: type of numbers, attention, device, whether compiled."""
-        return {**describe_computation(self.network), "compiled": self.compiled}
+        return {**checksums.describe_computation(self.network), "compiled": self.compiled}
 
     @property
     def cache_key(self) -> list:
         """What results depend on: kind, weights, vocabulary, special tokens, what computes; hooks last one process."""
-        settings, tokenizer = self.network.config.to_json_string(), describe_tokenizer(self.tokenizer)
+        settings, tokenizer = self.network.config.to_json_string(), checksums.describe_tokenizer(self.tokenizer)
         words = [tokenizer, self.vocabulary, self._special]
-        computed = [self.computation, matmul_precision(), describe_modules(self.network)]
-        return [class_key(self), self.checksum, settings, *words, *computed]
+        computed = [self.computation, checksums.matmul_precision(), checksums.describe_modules(self.network)]
+        return [checksums.class_key(self), self.checksum, settings, *words, *computed]
 
     def double(self) -> Self:
         """A copy of the model in float64, to measure rounding with."""
@@ -248,7 +229,7 @@ class MaskedLM(LanguageModel):
         check_special(tokenizer, network.config.vocab_size, self._called, self._special)
         self.before, self.after = (torch.tensor(x, dtype=torch.int64, device=self.device) for x in (before, after))
         self.frame_size = len(before) + len(after)
-        self.max_sites = n_positions(network) - self.frame_size
+        self.max_sites = n_positions(network, self.vocabulary) - self.frame_size
         self.compiled = bool(compiled)
         self._logits = torch.compile(self._logits_at, dynamic=True) if compiled else self._logits_at
 
@@ -304,7 +285,9 @@ class CausalLM(LanguageModel):
 
     def __init__(self, network: Any, tokenizer: Any, **options: Any):
         super().__init__(network, tokenizer, **options)
-        self.max_sites = n_positions(network)  # the beginning takes the place of the last token, which none follows
+        self.max_sites = n_positions(
+            network, self.vocabulary
+        )  # the beginning takes the place of the last token, which none follows
         starts = [tokenizer.bos_token_id, tokenizer.cls_token_id, tokenizer.eos_token_id]
         start = next((k for k in starts if k is not None), None)
         if start is None:

@@ -57,8 +57,9 @@ def check_evaluating(network, name: str) -> None:
 def check_unhooked(network, name: str) -> None:
     """ValueError for a hook, or a replaced `forward`, on a part of a network that `hidden_at` and `HEADS` never call.
 
-    As `check_evaluating` too. They call embeddings, layers, maps and head by themselves: not the network as a whole and, for an architecture in
+    They call embeddings, layers, maps and head by themselves: not the network as a whole and, for an architecture in
     `ONE_QUERY`, neither its encoder nor the last layer and its attention. Hooks on all other parts are called.
+    ValueError as from `check_evaluating` too.
     """
     check_evaluating(network, name)
     base, uncalled = network.base_model, [network]
@@ -68,13 +69,15 @@ def check_unhooked(network, name: str) -> None:
         uncalled += [base, *around, _layers(network), layer, layer.attention, getattr(layer.attention, "self", None)]
     if found := next((part for part in uncalled if part is not None and hooks_of(part)), None):
         raise ValueError(
-            f"the network of {name!r} has a hook, or another forward, on its {type(found).__name__}, which is not called "
-            "as a whole: it would change nothing; put it on a part of it"
+            f"the network of {name!r} has a hook, or another forward, on its {type(found).__name__}, which is not "
+            "called as a whole: it would change nothing; put it on a part of it"
         )
 
 
-def n_positions(network) -> float:
+def n_positions(network, vocabulary=()) -> float:
     """Most tokens, frame included, that a network of transformers has positions for.
+
+    ValueError where it counts no position for an id of the `vocabulary`, its padding: what follows would be shifted.
 
     Returns
     -------
@@ -82,28 +85,16 @@ def n_positions(network) -> float:
         Rows of the network's table of positions; infinity where it has no table. RoBERTa and its kin count positions
         from the padding id on: the rows up to there are never used.
     """
-    table, padding = _positions(network), padding_row(network)
-    if table is None:
-        return math.inf
-    return table.num_embeddings - (0 if padding is None else padding + 1)
-
-
-def _positions(network):
-    """A network's table of positions, None where it has none."""
     base = network.base_model
     table = getattr(getattr(base, "embeddings", None), "position_embeddings", None)
-    return getattr(base, "wpe", None) if table is None else table  # GPT-2's
-
-
-def check_padding(network, vocabulary, name: str) -> None:
-    """ValueError where a network counts no position for an id of a vocabulary: all that follow it would be shifted."""
-    if (padding := padding_row(network)) is not None and padding in vocabulary:
-        raise ValueError(f"{name!r} gives id {padding}, its padding, no position: leave it out of the vocabulary")
-
-
-def padding_row(network) -> int | None:
-    """The id from which RoBERTa and its kin count positions, leaving out each place that holds it; None for others."""
-    return getattr(_positions(network), "padding_idx", None)
+    table = getattr(base, "wpe", None) if table is None else table  # GPT-2's
+    if table is None:
+        return math.inf
+    if table.padding_idx in vocabulary:
+        raise ValueError(
+            f"id {table.padding_idx} of the vocabulary is the padding, which has no position: leave it out"
+        )
+    return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
 
 
 def hidden_at(network, ids: torch.Tensor, positions: torch.Tensor, *, causal: bool = False) -> torch.Tensor:

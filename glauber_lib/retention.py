@@ -68,7 +68,7 @@ def _check_windows(stride, window):
 
 
 def _looks(n_steps, stride, window):
-    """The starts of windows, every `stride` steps of a run; ValueError for too many to list, or where no window ends."""
+    """The starts of windows, every `stride` steps of a run; ValueError for too many, or where no window ends."""
     if n_steps // stride * stride < window:
         raise ValueError(
             f"a run of {n_steps} steps has no window of {window} at a stride of {stride}: take a longer run"
@@ -132,7 +132,7 @@ def time_traps(
     -------
     DataFrame
         Per chain, of its ``trap``: ``duration``, its end not later than ``stride`` steps before (0: the first window
-        is none of a trap), and ``ended`` (False: censored by the last window within the budget); ``returned``, the step at which the chain
+        is none of a trap), and ``ended`` (False: censored); ``returned``, the step at which the chain
         left the modal state for good, that is for a window's length, and ``gone`` (False: censored); ``in_set``, steps
         in the grown set, and ``left``, whether it was left.
 

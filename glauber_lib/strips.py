@@ -195,7 +195,7 @@ def mean_lead(visited: pd.DataFrame) -> pd.Series:
 
 
 def escape_by_counts(visited: pd.DataFrame) -> float:
-    r"""Mean time from the token at all sites to the floor of the strip, by the mean :math:`p_+` and :math:`p_-` of visited states.
+    r"""Mean time from the token at all sites to the floor, by the mean :math:`p_+` and :math:`p_-` of visited states.
 
     With the means of the quasi-stationary law at each count the flows between counts are those of the chain: the count
     need not be a Markov chain for `birth_death_time` to give the time of a strip that is left rarely.
@@ -213,8 +213,8 @@ def escape_by_counts(visited: pd.DataFrame) -> float:
     Raises
     ------
     ValueError
-        If `visited` lacks a column or holds several tokens, temperatures or strips, or a count, probability or weight in
-        it is not finite or is negative.
+        If `visited` lacks a column or holds several tokens, temperatures or strips, or a count, probability or weight
+        in it is not finite or is negative.
     """
     check_columns(visited, ["floor", "sites"], "visited")
     means = _weighted_means(visited)

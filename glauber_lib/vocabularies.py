@@ -234,12 +234,6 @@ def distinct_ids(vocabulary: npt.ArrayLike, n_rows: int) -> np.ndarray:
 # Texts ---------------------------------------------------------------------------------------------------------------
 
 
-def check_text(text: Any) -> None:
-    """ValueError for anything but one text: of a list of texts a tokenizer gives a list of ids for each."""
-    if not isinstance(text, str):
-        raise ValueError(f"need one text, got {type(text).__name__}: for several, call states")
-
-
 def refuse_one_text(texts: Iterable[str]) -> None:
     """ValueError for a text in the place of a list of texts: its letters would be read, one by one."""
     if isinstance(texts, str):
