@@ -136,12 +136,9 @@ def _bit_sums(tensor):
     flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
     whole = len(flat) // 4096 * 4096 if flat.storage_offset() % 8 == 0 else 0
     parts = flat[:whole].view(torch.int64).view(-1, 512).split(128)  # half a megabyte: the second sum reads the cache
-    mixed = ((part ^ (part >> 31)).mul_(_ODD) for part in parts)
-    sums = torch.cat([sums for part in mixed for part in [part ^ (part >> 29)] for sums in (part.sum(1), part.sum(0))])
+    mixed = ((part >> 31).bitwise_xor_(part) for part in parts)
+    sums = torch.cat([sums for part in mixed for sums in (part.sum(1), part.sum(0))])
     return sums.cpu().numpy().tobytes() + flat[whole:].cpu().numpy().tobytes()
-
-
-_ODD = 0x2545F4914F6CDD1D  # spreads each bit over those above
 
 
 def configuration_checksum(folder: Path) -> str:

@@ -137,6 +137,8 @@ def last_layer_at(network, hidden: torch.Tensor, positions: torch.Tensor, *, cau
     if causal:
         mask = (torch.arange(hidden.shape[1], device=hidden.device) <= positions[..., None])[:, None]  # (B, 1, k, T)
     (query, key, value), scale, finish = _open_layer(_layers(network)[-1])
+    if scale == (hidden.shape[-1] // heads) ** -0.5:
+        scale = None  # torch's own is the same number, by its own rounding
     mixed = F.scaled_dot_product_attention(
         split(query(asked)), split(key(hidden)), split(value(hidden)), attn_mask=mask, scale=scale
     )

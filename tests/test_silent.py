@@ -9,7 +9,7 @@ import pytest
 import torch
 from conftest import random_table
 
-from glauber_lib import drift, draws, exact, kernels, strips, traps
+from glauber_lib import draws, drift, exact, kernels, strips, traps
 from glauber_lib.chains import LONGEST, run_chains
 from glauber_lib.checks import check_numbers, check_states, check_temperature
 from glauber_lib.checksums import WeightsDigest, model_checksum, refuse_other_vocabulary, vocabulary_checksum
@@ -113,7 +113,7 @@ def test_a_model_of_two_types_of_numbers_is_named():
 
 @pytest.mark.parametrize("change", ["all", "odd columns", "some rows"])
 def test_changed_signs_of_weights_are_seen(change):
-    network = torch.nn.Linear(64, 64, bias=False)
+    network = torch.nn.Linear(512, 16, bias=False)
     network = network if change == "odd columns" else network.double()
     digest = WeightsDigest(network)
     before = digest()
