@@ -301,8 +301,8 @@ def run_chains(
         `frozen` that is not boolean, a chain without a free site, chain numbers that are not one per state or not
         distinct, a seed, `n_steps` or `memory` that is no whole number >= 0, a `max_moves` below one, an `until` that
         does not return one truth value for each state, an unknown way of `holding`, a checkpoint of another run,
-        another model than made the checkpoint or the trace `resume`, or a setting beside `resume` that is not the
-        trace's.
+        another model than made the checkpoint or the trace `resume`, a setting beside `resume` that is not the
+        trace's, chains stopped before where `until` does not hold, or a checkpoint with more moves than `max_moves`.
     """
     n_steps = check_count(n_steps, "n_steps", most=LONGEST - (0 if resume is None else resume.n_steps))
     max_moves = None if max_moves is None else check_count(max_moves, "max_moves", least=1)
@@ -313,6 +313,7 @@ def run_chains(
     file = Checkpoint(checkpoint)
     begun, past = past, file.resume(past, target, _SETTINGS)
     refuse_other_model(past, begun, f"checkpoint {str(checkpoint)!r}")
+    _check_past(past, until, max_moves if past is not begun else None, model.n_tokens)
     make = _JumpingChains if past.holding == "geometric" else _SteppedChains
     running = make(model, past, target, until=until, max_moves=max_moves, memory=memory)
 
@@ -325,6 +326,18 @@ def run_chains(
     more = past.n_steps < min(target, running.limit)
     done = running.advance(go_on, progress) if more else past.n_steps
     return file.write(running.so_far(done))
+
+
+def _check_past(past, until, max_moves, n_tokens):
+    """ValueError where what is done is of a run that another condition `until` or number of moves would have ended."""
+    if max_moves is not None and np.bincount(past.chain, minlength=1).max() > max_moves:
+        raise ValueError(f"the checkpoint is of another run (max_moves): a chain made more than {max_moves} moves")
+    rest = [row[row != ABSENT] for row in past.final[past.stopped >= 0]]
+    if rest and (until is None or not np.all(until(check_states(rest, n_tokens)))):
+        raise ValueError(
+            "what is done has chains that a condition `until` stopped, and the present one does not hold where they "
+            "rest: give that condition again, or begin anew"
+        )
 
 
 def _digest_of(until, past):

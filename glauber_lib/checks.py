@@ -43,9 +43,11 @@ def check_seed(seed: Any) -> int:
 
 
 def unmasked(values: Any, name: str) -> np.ndarray:
-    """Values as array; ValueError for an array of which some are masked: they would count like all others."""
-    if np.ma.is_masked(values):
-        raise ValueError(f"{name} must be an array without a mask, got {np.ma.count_masked(values)} masked: leave out")
+    """Values as array; ValueError for an array, or a list of arrays, with some masked: they would count like others."""
+    parts = values if isinstance(values, list | tuple) else [values]
+    masked = sum(np.ma.getmaskarray(part).sum() for part in parts if isinstance(part, np.ma.MaskedArray))
+    if masked:
+        raise ValueError(f"{name} must be an array without a mask, got {masked} masked: leave out")
     return np.asarray(values)
 
 
@@ -55,9 +57,11 @@ def check_numbers(values: npt.ArrayLike, name: str) -> np.ndarray:
     Raises
     ------
     ValueError
-        For texts, also of digits, and for an array of which some values are masked.
+        For texts, also of digits, complex numbers, dates, and an array of which some values are masked.
     """
     array = unmasked(values, name)
+    if array.dtype.kind in "cmM":
+        raise ValueError(f"{name} must be real numbers, got {array.dtype}")
     if array.dtype.kind in "SU" or (array.dtype.kind == "O" and any(isinstance(x, str | bytes) for x in array.flat)):
         raise ValueError(f"{name} must be numbers, got texts such as {next(iter(array.flat))!r}")
     return array.astype(float)
@@ -123,6 +127,12 @@ def check_labels(values: npt.ArrayLike, name: str, size: int | None = None) -> n
     return array
 
 
+def check_text(text: Any) -> None:
+    """ValueError for anything but one text: of a list of texts a tokenizer gives a list of ids for each."""
+    if not isinstance(text, str):
+        raise ValueError(f"need one text, got {type(text).__name__}: for several, call states")
+
+
 def check_replacements(number: Any, name: str, n_tokens: int) -> int:
     """How many tokens to try in place of a site's own: half are the best others, and so many there must be."""
     if n_tokens < 2:
@@ -152,9 +162,11 @@ def check_temperature(temperature: npt.ArrayLike, shape: tuple[int, ...] = ()) -
     Raises
     ------
     ValueError
-        Unless every temperature is positive and finite, and there is one, or as many as the shape asks for.
+        Unless every temperature is a positive and finite number, and there is one, or as many as the shape asks for.
     """
-    values = unmasked(temperature, "temperature").astype(float)
+    values = check_numbers(temperature, "temperature")
+    if np.asarray(temperature).dtype == bool:
+        raise ValueError(f"temperature must be a number, got {temperature}")
     if not np.all(np.isfinite(values) & (values > 0)):
         raise ValueError(f"temperature must be > 0 and finite, got {temperature}")
     if values.size != 1 and values.shape != shape:
@@ -215,9 +227,12 @@ def check_states(
     ValueError
         Unless all tokens are integers in 0 .. n_tokens - 1, and every state has a site.
     """
-    rows = [unmasked(states, "states")] if isinstance(states, np.ndarray) else [np.asarray(row) for row in states]  # type: ignore
+    rows = (
+        [unmasked(states, "states")] if isinstance(states, np.ndarray) else [unmasked(row, "states") for row in states]
+    )  # type: ignore
     if len({row.shape for row in rows}) <= 1:
-        rows = [unmasked(states, "states")]
+        whole = unmasked(states, "states")
+        rows = [np.stack(rows) if whole.dtype == object and rows else whole]  # of tuples in a Series
         if rows[0].ndim != 2 or rows[0].size == 0:
             raise ValueError(f"states must have shape (chains, sites), got {rows[0].shape}")
     for row in rows:
@@ -339,7 +354,7 @@ def check_frozen(frozen: npt.ArrayLike | None, states: np.ndarray) -> np.ndarray
     ValueError
         If `frozen` is no such array of truth values, or a chain has no free site.
     """
-    marked = np.zeros(states.shape, bool) if frozen is None else np.asarray(frozen)
+    marked = np.zeros(states.shape, bool) if frozen is None else unmasked(frozen, "frozen")
     if marked.dtype != bool or marked.shape not in (states.shape, states.shape[1:]):
         raise ValueError(
             f"frozen must be bool[{states.shape[1]}] or bool{list(states.shape)}, one truth value for each site, got "

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import inspect
 import json
+import uuid
 import warnings
 from functools import lru_cache
 from pathlib import Path
@@ -67,6 +68,40 @@ def matmul_precision() -> dict[str, str]:
     return {name: setting.fp32_precision for name, setting in settings.items()}
 
 
+def describe_modules(network: torch.nn.Module) -> list:
+    """What a network's modules compute with besides weights: what was set on them after the network was made, too.
+
+    Returns
+    -------
+    list
+        Of each module its name, class, numbers, truth values and functions. Of what was registered as a hook, or put in
+        the place of `forward`, there is no digest: each is another one in every process.
+    """
+    described: list = []
+    for name, module in network.named_modules():
+        plain = {k: v for k, v in vars(module).items() if isinstance(v, int | float) and not k.startswith("_")}
+        functions = {k: v.__qualname__ for k, v in vars(module).items() if hasattr(v, "__qualname__")}
+        described.append([name, type(module).__qualname__, plain, functions])
+        described += [[name, "of this process", _PROCESS, *own] for own in hooks_of(module)]
+    kept = network.state_dict().keys()
+    described += [[name, buffer.cpu().numpy()] for name, buffer in network.named_buffers() if name not in kept]
+    return described
+
+
+def hooks_of(module: torch.nn.Module) -> list:
+    """What stands around a module's forward pass, or in its place: kind and number of each hook and replacement.
+
+    Those with which transformers itself takes down hidden states are left out.
+    """
+    kinds = ("_forward_pre_hooks", "_forward_hooks")
+    every = [(kind, k, hook) for kind in kinds for k, hook in getattr(module, kind).items()]
+    own = [[kind, k] for kind, k, hook in every if not str(getattr(hook, "__module__", "")).startswith("transformers.")]
+    return own + [[name, id(value)] for name, value in vars(module).items() if name == "forward"]
+
+
+_PROCESS = uuid.uuid4().hex
+
+
 class WeightsDigest:
     """`weights_checksum` of a network, computed again when its weights were written to.
 
@@ -95,12 +130,14 @@ def _bit_sums(tensor):
     """Sums of a tensor's bits, as whole numbers, over blocks of 4 kB and over the same places of 128 blocks.
 
     A change of one number changes both. An exchange of two within a block keeps the block's sum and changes those of
-    their places.
+    their places. Bits are mixed before they are summed: of bits as they are, an even number of changed signs is no
+    change, as twice the highest bit is zero.
     """
     flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
     whole = len(flat) // 4096 * 4096 if flat.storage_offset() % 8 == 0 else 0
     parts = flat[:whole].view(torch.int64).view(-1, 512).split(128)  # half a megabyte: the second sum reads the cache
-    sums = torch.cat([sums for part in parts for sums in (part.sum(1), part.sum(0))])
+    mixed = ((part >> 31).bitwise_xor_(part) for part in parts)
+    sums = torch.cat([sums for part in mixed for sums in (part.sum(1), part.sum(0))])
     return sums.cpu().numpy().tobytes() + flat[whole:].cpu().numpy().tobytes()
 
 
@@ -187,8 +224,11 @@ def model_checksum(model: Any) -> str:
 def vocabulary_checksum(model: Any) -> str:
     """Hexadecimal digest of what a model's tokens stand for: its tokenizer, and the ids that a site may hold.
 
-    It does not depend on weights or devices. It is empty, which means unknown, for a model without a tokenizer.
+    It does not depend on weights or devices. A model with a `vocabulary_key`, such as a `models.RestrictedModel`, says
+    itself what its tokens stand for. It is empty, which means unknown, for any other model without a tokenizer.
     """
+    if (described := getattr(model, "vocabulary_key", None)) is not None:
+        return hashlib.blake2b(json.dumps(described).encode(), digest_size=8).hexdigest()
     tokenizer, ids = getattr(model, "tokenizer", None), getattr(model, "vocabulary", None)
     if tokenizer is None or ids is None:
         return ""

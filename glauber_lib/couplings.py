@@ -130,9 +130,13 @@ class Coalescence(Stored):
         return replay(self.initial, step, (pair, site), np.stack(new), steps, self.n_steps)
 
     @cached_property
-    def final(self) -> np.ndarray:
-        """States int64[2, B, n] at the end."""
+    def _final(self):
         return self.states(self.n_steps)[0]
+
+    @property
+    def final(self) -> np.ndarray:
+        """States int64[2, B, n] at the end, a copy."""
+        return self._final.copy()
 
     @cached_property
     def hamming(self) -> np.ndarray:

@@ -8,7 +8,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from glauber_lib import exact
-from glauber_lib.checks import check_contexts, check_count, check_seed, check_temperatures
+from glauber_lib.checks import check_contexts, check_count, check_seed, check_temperatures, unmasked
 from glauber_lib.couplings import Coalescence, coalesce
 from glauber_lib.influence import check_contraction, contraction_bound
 from glauber_lib.models import ConditionalModel, TabularModel
@@ -59,9 +59,12 @@ def couple_passages(
     Raises
     ------
     ValueError
-        If there are fewer passages than the pairs take, no pair, or a temperature that is not positive and finite.
+        If there are fewer passages than the pairs take, no pair, or a temperature that is not positive and finite, or
+        named twice.
     """
-    states, temperatures = np.asarray(states), check_temperatures(temperatures)
+    states, temperatures = unmasked(states, "states"), check_temperatures(temperatures)
+    if len(np.unique(temperatures)) < len(temperatures):
+        raise ValueError(f"temperatures must differ, got {temperatures.tolist()}: the pairs of one are the same starts")
     n_pairs, seed = check_count(n_pairs, "n_pairs", least=1), check_seed(seed)
     if len(states) < 2 * n_pairs:
         raise ValueError(f"{n_pairs} pairs take {2 * n_pairs} passages, got {len(states)}")

@@ -98,6 +98,18 @@ def probabilities(scores: torch.Tensor, temperature: npt.ArrayLike) -> torch.Ten
     return law / law.sum(-1, keepdim=True)
 
 
+def log_probabilities(scores: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Logarithms float64[B, V] of the conditional law of scores [B, V] at one temperature.
+
+    Relative to the best score of a row where a score over the temperature is beyond float64.
+    """
+    scores = scores.double()
+    law = (scores / temperature).log_softmax(1)
+    if not law[:, 0].isnan().any():  # of a whole row, or of none
+        return law
+    return ((scores - scores.amax(1, keepdim=True)) / temperature).log_softmax(1)
+
+
 def inverse_cdf(weights: torch.Tensor, uniform: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Draw one index per row of non-negative `weights`.
 
@@ -118,19 +130,25 @@ def inverse_cdf(weights: torch.Tensor, uniform: torch.Tensor) -> tuple[torch.Ten
     Raises
     ------
     ValueError
-        For weights or uniforms of another precision, or weights of a row that sum to zero, to infinity or to no number.
-    RuntimeError, IndexError
-        Of torch, for shapes that do not fit, no token, or a uniform that is nan.
+        For weights or uniforms of another precision, weights of a row that sum to zero, to infinity or to no number,
+        or what is not one uniform in [0, 1) for each row.
+    IndexError
+        Of torch, where there is no token.
     """
+    if uniform.shape != weights.shape[:1]:
+        raise ValueError(f"need one uniform for each of {len(weights)} rows, got shape {tuple(uniform.shape)}")
     if weights.dtype != torch.float64 or uniform.dtype != torch.float64:
         check_precision(weights.dtype, "weights")
         check_precision(uniform.dtype, "uniforms")
         weights, uniform = weights.double(), uniform.double()
     cumulative = weights.cumsum(-1)
     total = cumulative[:, -1]
-    least, most = torch.stack(total.aminmax()).tolist() if len(total) else (1.0, 1.0)
+    ends = torch.stack([*total.aminmax(), *uniform.aminmax()]).tolist() if len(total) else (1.0, 1.0, 0.0, 0.0)
+    least, most, lowest, highest = ends
     if not 0 < least <= most < math.inf:  # of nan both are nan
         raise ValueError(f"weights of a row must have a positive and finite sum, got {least} to {most}")
+    if not 0 <= lowest <= highest < 1:
+        raise ValueError(f"uniforms must lie in [0, 1), got {lowest} to {highest}")
     target = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
     index = torch.searchsorted(cumulative, target[:, None], right=True)  # (B, 1)
     high = cumulative.gather(1, index)[:, 0]

@@ -281,9 +281,9 @@ def predict_count_escape(
     dict
         ``lead``, the least :math:`\log p_+/p_-` over the sampled states of the strip, which is above its infimum
         :math:`\lambda`; ``bound`` = :math:`e^{\lambda m}` with it, for the m counts between `floor` and all sites, 1 if
-        the lead is not positive, infinite beyond float64; ``first_move``, the exact mean time to leave the state that
-        holds `token` everywhere; ``birth_death``, `birth_death_time` with the medians of :math:`p_+` and :math:`p_-` at
-        each count. In steps.
+        the lead is not positive or m is 0, infinite beyond float64; ``first_move``, the exact mean time to leave the
+        state that holds `token` everywhere; ``birth_death``, `birth_death_time` with the medians of :math:`p_+` and
+        :math:`p_-` at each count. In steps.
 
     Raises
     ------
@@ -297,10 +297,10 @@ def predict_count_escape(
     medians = mine.groupby("count")[["up", "down"]].agg(lambda chance: chance.median(skipna=False))
     if list(medians.index) != list(range(floor + 1, n_sites + 1)):
         raise ValueError(f"strip must hold the counts {floor + 1} to {n_sites}, got {list(medians.index)}")
-    lead = float(mine.lead[mine["count"] < n_sites].min(skipna=False))
+    lead, between = float(mine.lead[mine["count"] < n_sites].min(skipna=False)), n_sites - 1 - floor
     return {
         "lead": lead,
-        "bound": _exponential(max(lead, 0.0) * (n_sites - 1 - floor)),
+        "bound": _exponential(max(lead, 0.0) * between) if between else 1.0,
         "first_move": _inverse(escape_probability(model, np.full(n_sites, token), temperature)),
         "birth_death": birth_death_time(medians.up, medians.down),
     }
@@ -313,5 +313,5 @@ def _exponential(power):
 
 
 def _inverse(chance):
-    """Mean time of a chance per step, infinite where float64 holds no such chance."""
-    return 1 / chance if chance > 0 else np.inf
+    """Mean time of a chance per step, infinite where float64 holds no such chance, nan of none."""
+    return np.inf if chance == 0 else 1 / chance

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from glauber_lib.answers import ask
+from glauber_lib.answers import ask, name_of
 from glauber_lib.checks import ABSENT, check_count
 from glauber_lib.draws import chunks, uniforms
 from glauber_lib.models import ConditionalModel
@@ -96,7 +96,8 @@ class Conditionals:
         if (lengths == states.shape[1]).all():
             return ask(self.model, states, sites)
         groups = {n: np.flatnonzero(lengths == n) for n in np.unique(lengths)}
-        scores = torch.cat([ask(self.model, states[rows, :n], sites[rows]) for n, rows in groups.items()])
+        parts = [ask(self.model, states[rows, :n], sites[rows]).clone() for n, rows in groups.items()]  # of one place
+        scores = torch.cat(parts)
         return scores[np.argsort(np.concatenate(list(groups.values())))]
 
     def _remember(self, keys: list[bytes], rows: torch.Tensor) -> None:
@@ -105,6 +106,10 @@ class Conditionals:
             row = rows.shape[1] * rows.element_size() + len(keys[0]) + 300  # with its place in the dictionary
             self.capacity = self.memory // row
             self._pool = rows.new_empty(self.capacity, rows.shape[1])  # on the CPU it takes memory as it is filled
+        if rows.dtype != self._pool.dtype:
+            raise ValueError(
+                f"scores of {name_of(self.model)} must be of one type, got {rows.dtype} after {self._pool.dtype}"
+            )
         keys, rows = keys[: self.capacity], rows[: self.capacity]
         places = []
         for key in keys:

@@ -38,6 +38,7 @@ def observed_stays(timed: pd.DataFrame, by: str) -> pd.DataFrame:
     """
     check_columns(timed.reset_index(), ["exposure", "left", by], "timed")  # or a level of the index
     _check_stays(timed)
+    timed = timed.assign(exposure=timed.exposure.astype(float))  # sums of long stays are beyond 64 bits
     groups = timed.groupby(by, dropna=False)
     left, exposure = groups.left.sum().astype(int), groups.exposure.sum()
     ends = np.array([poisson_interval(k) for k in left])

@@ -12,8 +12,15 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from glauber_lib.answers import ask
-from glauber_lib.checks import check_contexts, check_count, check_indices, check_temperature, check_temperatures
-from glauber_lib.draws import probabilities
+from glauber_lib.checks import (
+    check_contexts,
+    check_count,
+    check_indices,
+    check_numbers,
+    check_temperature,
+    check_temperatures,
+)
+from glauber_lib.draws import log_probabilities, probabilities
 from glauber_lib.influence import contraction_bound
 from glauber_lib.margins import log_exit_times, mixing_lower_bound
 from glauber_lib.models import ConditionalModel, TabularModel, all_states, check_system
@@ -60,26 +67,15 @@ def stationary_law(matrix: Sparse) -> np.ndarray:
     """The stationary law float64[S] of an irreducible chain, by state reduction (Grassmann, Taksar and Heyman, 1985).
 
     No step subtracts. So every probability has full relative precision, however small it is and however slowly the
-    chain passes between its basins. For more than `DENSE` states the law comes from Arnoldi iteration, whose errors
-    are absolute: those of the iteration over the spectral gap.
+    chain passes between its basins. An iteration would take more states; but where basins are hardly left, its law is
+    a mixture of theirs that depends on where it starts, and nothing tells.
 
     Raises
     ------
     ValueError
-        If in floating point some state cannot reach the others, or if the iteration's law is not known to 1e-6: it is
-        not stationary, or the gap is so small that other laws are nearly stationary too.
+        For more than `DENSE` states, or if in floating point some state cannot reach the others.
     """
-    size = matrix.shape[0]
-    if size > DENSE:
-        values, vectors = sp.linalg.eigs(matrix.T.tocsr(), k=2, which="LM", v0=np.ones(size))
-        first, second = np.argsort(-np.abs(values))
-        law = vectors[:, first].real / vectors[:, first].real.sum()
-        error = max(1e-15, np.abs(law @ matrix - law).sum()) / max(1e-300, 1 - np.abs(values[second]))
-        if not error < 1e-6 or law.min() < -1e-6:
-            raise ValueError(
-                f"no law to 1e-6 (error {error:.0e}): raise the temperature, or take at most {DENSE} states"
-            )
-        return np.abs(law) / np.abs(law).sum()
+    size = _check_dense(matrix, "the stationary law")
     left = np.asarray(matrix.todense())
     for k in range(size - 1, 0, -1):  # the chain watched only while it is among the first k states
         out = left[k, :k].sum()
@@ -92,6 +88,13 @@ def stationary_law(matrix: Sparse) -> np.ndarray:
         law[k] = law[:k] @ left[:k, k]
         law[: k + 1] /= law[: k + 1].sum()
     return law
+
+
+def _check_dense(matrix, what):
+    """How many states a chain has; ValueError where they are too many for full matrices."""
+    if matrix.shape[0] > DENSE:
+        raise ValueError(f"{what} needs full matrices: at most {DENSE} states, got {matrix.shape[0]}")
+    return matrix.shape[0]
 
 
 def mixing_time(matrix: Sparse, epsilon: float = 0.25, limit: int = 2**40, *, law: np.ndarray | None = None) -> int:
@@ -114,9 +117,7 @@ def mixing_time(matrix: Sparse, epsilon: float = 0.25, limit: int = 2**40, *, la
     limit = check_count(limit, "limit")
     if not 0 < epsilon < 1:
         raise ValueError(f"epsilon must be above 0 and below 1, got {epsilon}")
-    size = matrix.shape[0]
-    if size > DENSE:
-        raise ValueError(f"the mixing time needs full matrices: at most {DENSE} states, got {size}")
+    size = _check_dense(matrix, "the mixing time")
     stationary = stationary_law(matrix) if law is None else law
     close = epsilon * (1 + 1e-12)  # a distance that is `epsilon` but for rounding is no larger
     far = lambda rows: not 0.5 * np.abs(rows - stationary).sum(1).max() <= close  # nan is far  # noqa: E731
@@ -142,14 +143,12 @@ def mixing_time(matrix: Sparse, epsilon: float = 0.25, limit: int = 2**40, *, la
 def spectral_gap(matrix: Sparse) -> float:
     """One minus the second largest modulus of an eigenvalue; one for a single state.
 
-    nan below 1e-10: eigenvalues have absolute errors, and the difference from one has few digits left.
+    nan below 1e-10: eigenvalues have absolute errors, and the difference from one has few digits left. ValueError for
+    more than `DENSE` states: an iteration may miss the second of two eigenvalues that are both one within rounding.
     """
-    if matrix.shape[0] == 1:
+    if _check_dense(matrix, "the spectral gap") == 1:
         return 1.0
-    if matrix.shape[0] <= DENSE // 2:
-        moduli = np.abs(np.linalg.eigvals(np.asarray(matrix.todense())))
-    else:
-        moduli = np.abs(sp.linalg.eigs(matrix, k=2, which="LM", return_eigenvectors=False))
+    moduli = np.abs(np.linalg.eigvals(np.asarray(matrix.todense())))
     gap = float(1 - np.sort(moduli)[-2])
     return gap if gap > 1e-10 else np.nan
 
@@ -319,7 +318,7 @@ def pseudo_likelihood(model: ConditionalModel, n_sites: int, temperature: float 
     states, temperature = all_states(model.n_tokens, n_sites), float(check_temperature(temperature))
     logs, rows = np.zeros(len(states)), np.arange(len(states))
     for i in range(states.shape[1]):  # logarithms, as at a low temperature no state may have a weight in float64
-        law = (ask(model, states, np.full(len(states), i)).double() / temperature).log_softmax(1).cpu().numpy()
+        law = log_probabilities(ask(model, states, np.full(len(states), i)), temperature).cpu().numpy()
         logs += law[rows, states[:, i]]
     if logs.max() == -np.inf:
         raise ValueError("there is no pseudo-likelihood: every state holds a token that is banned there")
@@ -332,12 +331,13 @@ def compare_laws(p: np.ndarray, q: np.ndarray) -> dict[str, float]:
 
     ValueError unless they are probabilities of the same states.
     """
-    p, q = np.asarray(p, float), np.asarray(q, float)
+    p, q = check_numbers(p, "p"), check_numbers(q, "q")
     if p.shape != q.shape or not all((law >= 0).all() and np.isclose(law.sum(), 1, atol=1e-6) for law in (p, q)):
         raise ValueError(f"need two laws of the same states that sum to one, got {p.shape} and {q.shape}, sums "
                          f"{p.sum():g} and {q.sum():g}")  # fmt: skip
-    with np.errstate(divide="ignore", invalid="ignore"):
-        divergence = lambda a, b: float(np.where(a > 0, a * np.log(a / b), 0.0).sum())  # noqa: E731
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        ratio = lambda a, b: np.where((b > 0) & (a / b == np.inf), np.log(a) - np.log(b), np.log(a / b))  # noqa: E731
+        divergence = lambda a, b: float(np.where(a > 0, a * ratio(a, b), 0.0).sum())  # noqa: E731
         return {
             "TV": float(0.5 * np.abs(p - q).sum()),
             "KL(p‖q)": divergence(p, q),

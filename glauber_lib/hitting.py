@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from glauber_lib.checks import check_count, check_numbers
+from glauber_lib.checks import ABSENT, check_count, check_numbers
 from glauber_lib.checksums import refuse_other_vocabulary
 from glauber_lib.readings import TextEmbedder, cosine_distance, embed_states
 from glauber_lib.traces import Trace
@@ -40,7 +40,8 @@ def first_passages(
     ------
     ValueError
         If there is no level, one is not positive and finite, or no more than the rounding of the distances, `at_once`
-        is no whole number above zero, a distance is nan, or there is not one for each state.
+        is no whole number above zero, a distance is nan, or there is not one for each state, or the states of the
+        chains have several lengths.
     """
     levels = check_numbers(levels, "levels")
     if levels.ndim != 1 or not levels.size:
@@ -49,6 +50,8 @@ def first_passages(
     at_once = check_count(at_once, "at_once", least=1)
     if not ((levels > 0) & np.isfinite(levels)).all():
         raise ValueError(f"levels must be above the distance at the start, zero, got {levels}")
+    if (trace.initial == ABSENT).any():
+        raise ValueError("the chains must have states of one length, got several: take one length at a time")
     visited = [trace.visits(row)[:2] for row in range(len(trace.initial))]
     time = np.full((len(levels), len(visited)), np.inf)
     waiting, begin = np.arange(len(visited)), 1  # the first visit is the start

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 
 from glauber_lib.answers import ask, check_scores, name_of
 from glauber_lib.checks import check_contexts, check_count, check_indices, check_numbers, check_seed, check_temperature
-from glauber_lib.draws import inverse_cdf, weights
+from glauber_lib.draws import inverse_cdf, log_probabilities, weights
 from glauber_lib.models import ConditionalModel
 
 
@@ -115,7 +115,7 @@ def sample_rectangles(
     j = (i + rng.integers(1, states.shape[1], size=n_rectangles)) % states.shape[1]
 
     def replacements(sites):
-        scores = ask(model, chosen, sites) if propose is None else propose(chosen, sites)
+        scores = ask(model, chosen, sites) if propose is None else propose(chosen.copy(), sites.copy())
         predictions, present = check_scores(scores, model, chosen, sites), chosen[np.arange(n_rectangles), sites]
         others = predictions.to(torch.float64, copy=True)
         others[torch.arange(n_rectangles), torch.as_tensor(present)] = -torch.inf
@@ -178,12 +178,12 @@ def measure_rectangles(model: ConditionalModel, rectangles: Rectangles, *, tempe
         `answers.ask` refuses, or a rectangle with a token that the model bans.
     """
     temperature = float(check_temperature(temperature))
-    _check_rectangles(rectangles, model.n_tokens)
+    rectangles = _check_rectangles(rectangles, model.n_tokens)
     rows = np.arange(len(rectangles))
     a, c = rectangles.states[rows, rectangles.i], rectangles.states[rows, rectangles.j]
 
     def law(states, sites):
-        return (ask(model, states, sites).double() / temperature).log_softmax(1).cpu().numpy()  # (K, V)
+        return log_probabilities(ask(model, states, sites), temperature).cpu().numpy()  # (K, V)
 
     def read(sites, old, new, **other):
         """The log cross-ratio read from `sites`, and the total variation that the other site's replacement causes."""
@@ -191,8 +191,8 @@ def measure_rectangles(model: ConditionalModel, rectangles: Rectangles, *, tempe
         corners = np.stack([there[rows, new], there[rows, old], here[rows, new], here[rows, old]])
         if len(banned := np.flatnonzero(~np.isfinite(corners).all(0))):
             raise ValueError(
-                f"rectangle {banned[0]}: {name_of(model)} bans one of its tokens at site {sites[banned[0]]}, so that "
-                "it has no log cross-ratio: leave it out"
+                f"rectangle {banned[0]}: {name_of(model)} bans one of its tokens at site {sites[banned[0]]}, or leaves "
+                f"it no chance in float64 at temperature {temperature:g}: it has no log cross-ratio, leave it out"
             )
         cross_ratio = (corners[0] - corners[1]) - (corners[2] - corners[3])
         rounding = 8 * np.finfo(float).eps * np.abs(corners).max(0)
@@ -216,12 +216,16 @@ def measure_rectangles(model: ConditionalModel, rectangles: Rectangles, *, tempe
 
 
 def _check_rectangles(rectangles, n_tokens):
-    """Refuse rectangles that a model cannot be asked about."""
-    size, n = check_contexts(rectangles.states, n_tokens).shape
-    sites = [check_indices(getattr(rectangles, name), n, f"sites {name}") for name in "ij"]
-    tokens = [check_indices(getattr(rectangles, name), n_tokens, f"tokens {name}") for name in "bd"]
-    if any(values.shape != (size,) for values in sites + tokens) or (sites[0] == sites[1]).any():
+    """Rectangles of int64, of which a model can be asked; ValueError for others."""
+    states = check_contexts(rectangles.states, n_tokens)
+    size, n = states.shape
+    i, j = sites = [check_indices(getattr(rectangles, name), n, f"sites {name}") for name in "ij"]
+    b, d = tokens = [check_indices(getattr(rectangles, name), n_tokens, f"tokens {name}") for name in "bd"]
+    if any(values.shape != (size,) for values in sites + tokens) or (i == j).any():
         raise ValueError(f"each of {size} rectangles needs two different sites i, j and a token b, d at each")
+    if (same := (states[np.arange(size), i] == b) | (states[np.arange(size), j] == d)).any():
+        raise ValueError(f"rectangle {same.argmax()} replaces a token by itself: it has no side there, leave it out")
+    return Rectangles(states, rectangles.passage, i, j, b, d)
 
 
 def independent_influence(
@@ -256,7 +260,7 @@ def independent_influence(
     """
     if model.n_tokens < 4:
         raise ValueError(f"two further replacements at each site need four tokens, the model has {model.n_tokens}")
-    _check_rectangles(rectangles, model.n_tokens)
+    rectangles = _check_rectangles(rectangles, model.n_tokens)
     top, rows = check_count(top, "top", least=2), np.arange(len(rectangles))
     rng = np.random.default_rng([check_seed(seed), 4])
 
@@ -276,7 +280,12 @@ def independent_influence(
 
 
 def noise_floor(model: Any, rectangles: Rectangles) -> float:
-    """Largest change of Δ (nats) when a language model evaluates `rectangles` in float64 instead of float32."""
+    """Largest change of Δ (nats) when a language model evaluates `rectangles` in float64 instead of float32.
+
+    ValueError for a model that is in float64 already.
+    """
+    if "float64" in getattr(model, "computation", {}).get("dtype", ""):
+        raise ValueError(f"{name_of(model)} computes in float64 already: measure one of float32")
     single, double = (measure_rectangles(m, rectangles).delta for m in (model, model.double()))
     return float((single - double).abs().max(skipna=False))
 
@@ -303,7 +312,7 @@ def measure_joint(model: Any, rectangles: Rectangles) -> pd.DataFrame:
     ValueError
         If a log-probability is not finite, or for rectangles of sites or tokens that are not there.
     """
-    _check_rectangles(rectangles, getattr(model, "n_tokens", 2**63 - 1))
+    rectangles = _check_rectangles(rectangles, getattr(model, "n_tokens", 2**63 - 1))
     corners = {(b, d): rectangles.corner(b=b, d=d) for b in (False, True) for d in (False, True)}
 
     def edge(start, end):
@@ -332,7 +341,7 @@ def opposite_signs(x: ArrayLike, y: ArrayLike, *, floor: float = 0.0) -> np.ndar
     ValueError
         If a reading or the floor is nan, or there are not as many readings from both sites.
     """
-    x, y = np.asarray(x, float), np.asarray(y, float)
+    x, y = check_numbers(x, "readings"), check_numbers(y, "readings")
     if x.shape != y.shape:
         raise ValueError(f"need two readings of each rectangle, got shapes {x.shape} and {y.shape}")
     if np.isnan(x).any() or np.isnan(y).any() or np.isnan(floor):
@@ -371,7 +380,7 @@ def marked_texts(model: Any, rectangles: Rectangles, *, b: bool = False, d: bool
     ValueError
         For rectangles of sites or tokens that are not there.
     """
-    _check_rectangles(rectangles, model.n_tokens)
+    rectangles = _check_rectangles(rectangles, model.n_tokens)
     texts = []
     for state, *sites in zip(rectangles.corner(b=b, d=d), rectangles.i, rectangles.j, strict=True):
         words = model.words(state)

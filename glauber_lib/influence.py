@@ -85,9 +85,9 @@ class Influence:
 
     @property
     def excess(self) -> float:
-        """Largest TV - tanh(δ/4τ) over all changes tried; the theorem says it is not positive."""
+        """Largest TV - tanh(δ/4τ) over all changes tried, -inf without any; by the theorem it is not positive."""
         bound = np.tanh(self.delta[:, :, None] / (4 * self.temperatures[:, None, None]))
-        return float((self.tv - bound)[..., ~np.eye(self.delta.shape[-1], dtype=bool)].max())
+        return float((self.tv - bound)[..., ~np.eye(self.delta.shape[-1], dtype=bool)].max(initial=-np.inf))
 
     def points(self, most: int = 20_000) -> pd.DataFrame:
         """``temperature, delta, tv`` of at most so many of the changes tried, at random; i other than j."""
@@ -188,7 +188,8 @@ def measure_influence(
     model : ConditionalModel
     contexts : array_like, int[C, n]
     replacements : array_like, int[C, n, R]
-        Tokens put at each site of each context in place of its own.
+        Tokens put at each site of each context in place of its own. The own one among them changes nothing, and counts
+        so in every mean.
     temperatures : array_like, float[K]
     checkpoint : str or Path, optional
         A file for what is measured, written every five minutes and at the end, also by Ctrl-C: the same call goes on
@@ -238,7 +239,8 @@ def _measure_rest(model, measured, file, progress):
         for context, j in bar:
             file.write_when_due(so_far, done)
             if context != before:  # what the conditionals are without a change, once for all sites j
-                before, unchanged = context, ask(model, np.tile(measured.contexts[context], (n, 1)), np.arange(n))
+                same = ask(model, np.tile(measured.contexts[context], (n, 1)), np.arange(n))
+                before, unchanged = context, same.clone()  # the model may answer the next question in the same place
             _measure_pair(model, measured, unchanged, context, j)
             done += 1
     finally:
@@ -273,7 +275,11 @@ def _variation(scores, base, temperature):
         divided = torch.div(rows, temperature, out=scaled[: len(rows)])
         laws = torch.softmax(divided, dim=-1, out=law[: len(rows)])
         out.append(0.5 * laws.sub_(without).abs_().sum(2))
-    return torch.cat(out)
+    found = torch.cat(out)
+    if not found.isnan().any():
+        return found
+    less = lambda x: x - x.amax(-1, keepdim=True)  # noqa: E731 - a score over the temperature is beyond float64
+    return _variation(less(scores), less(base), temperature)
 
 
 def _oscillation(difference):
@@ -307,11 +313,12 @@ def contraction_norms(matrix: np.ndarray) -> dict[str, float]:
     Raises
     ------
     ValueError
-        Unless `matrix` is a square of finite numbers.
+        Unless `matrix` is a square of finite numbers >= 0.
     """
     matrix = check_numbers(matrix, "matrix")
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size or not np.isfinite(matrix).all():
-        raise ValueError(f"influence must be a square matrix of finite numbers, got shape {matrix.shape}")
+    square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] and matrix.size
+    if not square or not (np.isfinite(matrix) & (matrix >= 0)).all():
+        raise ValueError(f"influence must be a square matrix of finite numbers >= 0, got shape {matrix.shape}")
     return {
         "alpha": float(matrix.sum(0).max()),
         "row sum": float(matrix.sum(1).max()),
@@ -325,11 +332,14 @@ def threshold(temperatures: ArrayLike, values: ArrayLike) -> float:
 
     Influence falls as 1/τ at high temperature, which this meets exactly. The threshold is nan where it lies outside the
     `temperatures` float[K], which may come in any order, or if a value is nan. From an infinite value on it is the next
-    temperature. ValueError for temperatures that are none, or not one for each.
+    temperature. ValueError for temperatures that are none, named twice, or not one for each.
     """
     temperatures, values = check_temperatures(temperatures), check_numbers(values, "values")
-    if values.shape != temperatures.shape:
-        raise ValueError(f"need one value for each of {len(temperatures)} temperatures, got shape {values.shape}")
+    if values.shape != temperatures.shape or len(np.unique(temperatures)) < len(temperatures):
+        raise ValueError(
+            f"need one value for each of {len(temperatures)} different temperatures, got {temperatures.tolist()} and "
+            f"values of shape {values.shape}"
+        )
     order = np.argsort(temperatures)
     t, v = temperatures[order], values[order]
     above = np.flatnonzero(v >= 1)
@@ -353,11 +363,12 @@ def sufficient_temperature(oscillation: np.ndarray) -> float:
     Raises
     ------
     ValueError
-        For what is no square, or holds nan; an infinite oscillation gives an infinite temperature.
+        For what is no square, or holds nan or what is negative; an infinite oscillation gives an infinite temperature.
     """
     oscillation = check_numbers(oscillation, "oscillation")
-    if oscillation.ndim != 2 or len(set(oscillation.shape)) > 1 or not oscillation.size or np.isnan(oscillation).any():
-        raise ValueError(f"oscillation must be a square matrix of numbers, got shape {oscillation.shape}")
+    square = oscillation.ndim == 2 and len(set(oscillation.shape)) == 1 and oscillation.size
+    if not square or not (oscillation >= 0).all():  # nan is not
+        raise ValueError(f"oscillation must be a square matrix of numbers >= 0, got shape {oscillation.shape}")
     return float(oscillation.sum(0).max() / 4)
 
 

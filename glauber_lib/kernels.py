@@ -52,7 +52,7 @@ def glauber(
     state : ndarray, int64[n]
         The present state, read-only.
     free : ndarray, int64[m]
-        Sites that may be resampled, in rising order.
+        Sites that may be resampled, in rising order, read-only.
     temperature : float
     step : int
         Number of the step, from 0; Glauber dynamics does not depend on it.
@@ -113,7 +113,7 @@ def run(
     ValueError
         For a temperature that is not positive and finite, states that are no int[B, n] of tokens of the model, a
         chain without a free site, chain numbers that are not one per state or not distinct, a seed or `n_steps` that is
-        no whole number >= 0, scores that `answers.ask` refuses, or a kernel that writes to the state it is given,
+        no whole number >= 0, scores that `answers.ask` refuses, or a kernel that writes to what it is given,
         changes a frozen site, or returns anything but integers of its shape that are tokens.
     """
     n_steps, seed = check_count(n_steps, "n_steps"), check_seed(seed)
@@ -123,6 +123,7 @@ def run(
     counted, moves = Counted(model), []
     for row, state in enumerate(initial):
         state, free = state[state != ABSENT], np.flatnonzero(~frozen[row] & (state != ABSENT))
+        free.flags.writeable = False
         for step in range(n_steps):
             draw = partial(_draw, seed, chains[row], step)
             state.flags.writeable = False

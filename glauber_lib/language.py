@@ -14,14 +14,14 @@ import numpy.typing as npt
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
+from glauber_lib import checksums
 from glauber_lib.answers import check_rows
-from glauber_lib.checks import ABSENT, check_count, check_question, check_state, check_states
-from glauber_lib.checksums import WeightsDigest, check_weights, class_key, describe_computation, describe_tokenizer
+from glauber_lib.checks import ABSENT, check_count, check_question, check_state, check_states, check_text
 from glauber_lib.draws import check_precision
 from glauber_lib.embedded import EMBEDDED, load_embedded, package_tokenizer
 from glauber_lib.loading import load_checkpoint
 from glauber_lib.models import hidden_besides, marginal_scores
-from glauber_lib.networks import HEADS, check_evaluating, check_masked, hidden_at, n_positions
+from glauber_lib.networks import HEADS, check_evaluating, check_masked, check_unhooked, hidden_at, n_positions
 from glauber_lib.vocabularies import check_special, distinct_ids, frame_of, ordinary_words, refuse_one_text, words_by_id
 
 
@@ -42,13 +42,13 @@ class LanguageModel:
         batch_tokens: int = 8_192,
         device: str | torch.device | None = None,
     ):
-        check_weights(network, f"model {name!r}")
+        checksums.check_weights(network, f"model {name!r}")
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.network: Any = network.eval().to(self.device)
-        self._checksum = WeightsDigest(self.network)
+        self._checksum = checksums.WeightsDigest(self.network)
         self.tokenizer = tokenizer
         self.name = name
-        self.batch_tokens = batch_tokens
+        self.batch_tokens = check_count(batch_tokens, "batch_tokens", least=1)
         n_rows = network.config.vocab_size
         words = ordinary_words(tokenizer, n_rows, self._called)
         self.vocabulary = np.asarray(words, np.int64) if vocabulary is None else distinct_ids(vocabulary, n_rows)
@@ -66,6 +66,7 @@ class LanguageModel:
             If the text has fewer than `n` tokens, or a token that is not in the vocabulary, or `n` is below one.
         """
         n = None if n is None else check_count(n, "n", least=1)
+        check_text(text)
         ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"][:n]
         if not ids or (n is not None and len(ids) < n):
             raise ValueError(f"text has {len(ids)} tokens, at least {n or 1} are needed: {text!r}")
@@ -128,14 +129,15 @@ class LanguageModel:
     @property
     def computation(self) -> dict[str, Any]:
         """What computes besides the weights: type of numbers, attention, device, whether compiled."""
-        return {**describe_computation(self.network), "compiled": self.compiled}
+        return {**checksums.describe_computation(self.network), "compiled": self.compiled}
 
     @property
     def cache_key(self) -> list:
-        """What cached results depend on: kind, weights, vocabulary, special tokens that are used, and what computes."""
-        settings, tokenizer = self.network.config.to_json_string(), describe_tokenizer(self.tokenizer)
+        """What results depend on: kind, weights, vocabulary, special tokens, what computes; hooks last one process."""
+        settings, tokenizer = self.network.config.to_json_string(), checksums.describe_tokenizer(self.tokenizer)
         words = [tokenizer, self.vocabulary, self._special]
-        return [class_key(self), self.checksum, settings, *words, self.computation]
+        computed = [self.computation, checksums.matmul_precision(), checksums.describe_modules(self.network)]
+        return [checksums.class_key(self), self.checksum, settings, *words, *computed]
 
     def double(self) -> Self:
         """A copy of the model in float64, to measure rounding with."""
@@ -155,8 +157,10 @@ class LanguageModel:
         """Indices as int64 on the model's device: torch takes those of 8 bits for truth values."""
         return torch.as_tensor(indices, device=self.device).long()
 
-    def _check_length(self, n):
-        if n > self.max_sites:
+    def _check_size(self, states):
+        if not len(states):
+            raise ValueError("need a state at least, got none")
+        if (n := states.shape[1]) > self.max_sites:
             raise ValueError(f"states have {n} tokens, {self.name!r} has positions for at most {self.max_sites}")
 
     def _in_batches(self, compute, cost, *arrays):
@@ -165,8 +169,6 @@ class LanguageModel:
         Where memory runs out, `batch_tokens` is halved for good and the batch is tried again, unless it is one row.
         """
         done, batches, size = 0, [], len(arrays[0])
-        if not size:
-            raise ValueError("need a state at least, got none")
         while done < size:
             rows = min(size - done, max(1, self.batch_tokens // cost))
             try:
@@ -227,7 +229,7 @@ class MaskedLM(LanguageModel):
         check_special(tokenizer, network.config.vocab_size, self._called, self._special)
         self.before, self.after = (torch.tensor(x, dtype=torch.int64, device=self.device) for x in (before, after))
         self.frame_size = len(before) + len(after)
-        self.max_sites = n_positions(network) - self.frame_size
+        self.max_sites = n_positions(network, self.vocabulary) - self.frame_size
         self.compiled = bool(compiled)
         self._logits = torch.compile(self._logits_at, dynamic=True) if compiled else self._logits_at
 
@@ -241,13 +243,13 @@ class MaskedLM(LanguageModel):
         """Logits float32[B, n_tokens] at ``sites``, with the mask token there and at ``hidden`` sites (paper §1).
 
         See `ConditionalModel.scores`; ValueError for states longer than the network has positions for, for tokens or
-        sites outside of the vocabulary or the states (`checks.check_question`), for logits in half precision, and for a
-        network in training mode.
+        sites outside of the vocabulary or the states (`checks.check_question`), for logits in half precision, for a
+        network in training mode, and for a hook that is not called (`networks.check_unhooked`).
         """
         check_question(states, sites, self.n_tokens)
-        check_evaluating(self.network, self._called)
+        check_unhooked(self.network, self._called)
         states, sites = self._long(states), self._long(sites)
-        self._check_length(states.shape[1])
+        self._check_size(states)
         further = () if hidden is None else (hidden_besides(hidden, states, sites),)
         return self._in_batches(self._scores, states.shape[1] + self.frame_size, states, sites, *further)
 
@@ -283,7 +285,9 @@ class CausalLM(LanguageModel):
 
     def __init__(self, network: Any, tokenizer: Any, **options: Any):
         super().__init__(network, tokenizer, **options)
-        self.max_sites = n_positions(network)  # the beginning takes the place of the last token, which none follows
+        self.max_sites = n_positions(
+            network, self.vocabulary
+        )  # the beginning takes the place of the last token, which none follows
         starts = [tokenizer.bos_token_id, tokenizer.cls_token_id, tokenizer.eos_token_id]
         start = next((k for k in starts if k is not None), None)
         if start is None:
@@ -291,7 +295,7 @@ class CausalLM(LanguageModel):
         self._start, self._special = start, {"start": start}
         check_special(tokenizer, network.config.vocab_size, self._called, self._special)
         first, second = np.zeros((2, 1, 4), dtype=np.int64)
-        second[0, 2] = 1
+        second[0, 2] = min(1, self.n_tokens - 1)
         if not torch.allclose(self.log_factors(first)[:, :3], self.log_factors(second)[:, :3], atol=1e-4):
             raise ValueError(f"{self.name!r} is not a causal model: a token changes the probability of those before it")
 
@@ -308,7 +312,7 @@ class CausalLM(LanguageModel):
         check_question(states, np.zeros(len(states), np.int64), self.n_tokens)
         check_evaluating(self.network, self._called)
         states = self._long(states)
-        self._check_length(states.shape[1])
+        self._check_size(states)
         return states
 
     @torch.inference_mode()

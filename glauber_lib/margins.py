@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from glauber_lib.answers import ask
 from glauber_lib.checks import check_contexts, check_count, check_numbers, check_state, check_temperature
-from glauber_lib.draws import chunks
+from glauber_lib.draws import chunks, log_probabilities
 from glauber_lib.models import ConditionalModel
 
 
@@ -52,7 +52,7 @@ def _gaps(scores, token):
 
 def _escape(scores, token, temperature):
     """Summed over the other tokens, so that it keeps its precision when it is tiny."""
-    log_law = (scores / temperature).log_softmax(1).scatter(1, token, -torch.inf)
+    log_law = log_probabilities(scores, temperature).scatter(1, token, -torch.inf)
     return float(log_law.logsumexp(1).exp().mean())
 
 
@@ -122,7 +122,7 @@ def basin_escape_times(model: ConditionalModel, basin: ArrayLike, temperature: f
         others = np.unique(np.delete(basin, i, axis=1), axis=0, return_inverse=True)[1].ravel()
         alike = others[:, None] == others  # states that differ at most at site i
         for part in chunks(np.arange(size), 256):  # |V| float64 per row
-            law = (ask(model, basin[part], np.full(len(part), i)).double() / temperature).log_softmax(1)
+            law = log_probabilities(ask(model, basin[part], np.full(len(part), i)), temperature)
             tokens = torch.as_tensor(basin[:, i], device=law.device)
             inside[part] = np.where(alike[part], law[:, tokens].cpu().numpy(), inside[part])
             member = torch.zeros_like(law, dtype=torch.bool)

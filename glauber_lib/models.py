@@ -18,8 +18,8 @@ import numpy.typing as npt
 import torch
 
 from glauber_lib.answers import ask, check_rows
-from glauber_lib.checks import check_count, check_indices, check_question, check_state
-from glauber_lib.checksums import small_model_key
+from glauber_lib.checks import check_count, check_indices, check_numbers, check_question, check_state, unmasked
+from glauber_lib.checksums import small_model_key, vocabulary_checksum
 
 LISTED = 2**16  # most states that are listed to sum hidden sites out of one conditional
 LARGEST = 2**22  # most states of a small system
@@ -158,7 +158,7 @@ class TabularModel:
     memory = 0
 
     def __init__(self, table: npt.ArrayLike):
-        scores = torch.as_tensor(np.asarray(table), dtype=torch.float64)
+        scores = torch.as_tensor(unmasked(table, "table"), dtype=torch.float64)
         n = len(scores) if scores.ndim else 0
         if n == 0 or scores.ndim != n + 1 or len(set(scores.shape[1:])) != 1 or not scores.numel():
             raise ValueError(f"table must have shape (n, V, ..., V) with n axes of size V, got {tuple(scores.shape)}")
@@ -195,7 +195,9 @@ class TabularModel:
 
         Every site scores by `log_joint`. Only a table made so can hide sites.
         """
-        log_joint = np.asarray(log_joint)
+        log_joint = unmasked(log_joint, "log_joint")
+        if not log_joint.ndim:
+            raise ValueError(f"log_joint must have an axis for each site, got the number {log_joint}")
         model = cls(np.stack([log_joint] * log_joint.ndim))
         model._of_joint = True
         return model
@@ -248,13 +250,15 @@ class IsingModel:
     n_tokens, memory = 2, 0
 
     def __init__(self, couplings: npt.ArrayLike, field: npt.ArrayLike | None = None):
-        self.couplings = torch.tensor(np.asarray(couplings), dtype=torch.float64)  # a copy
+        self.couplings = torch.tensor(unmasked(couplings, "couplings"), dtype=torch.float64)  # a copy
         n = len(self.couplings) if self.couplings.ndim else 0
         if n == 0 or self.couplings.shape != (n, n) or not torch.equal(self.couplings, self.couplings.T):
             raise ValueError(f"couplings must be a symmetric (n, n) matrix, got shape {tuple(self.couplings.shape)}")
         if self.couplings.diagonal().any():
             raise ValueError("couplings must have a zero diagonal")
-        self.field = torch.zeros(n, dtype=torch.float64) if field is None else torch.tensor(np.asarray(field, float))
+        self.field = (
+            torch.zeros(n, dtype=torch.float64) if field is None else torch.tensor(check_numbers(field, "field"))
+        )
         if self.field.shape != (n,):
             raise ValueError(f"field must have shape ({n},), got {tuple(self.field.shape)}")
         self.n_sites = n
@@ -319,6 +323,13 @@ class RestrictedModel:
     def cache_key(self) -> list:
         """What cached results depend on."""
         return small_model_key(self, [self.model, self.template, self.sites, self.tokens])
+
+    @property
+    def vocabulary_key(self) -> list | None:
+        """What the tokens stand for: words of the inner model, by sites of a template; None where those are unknown."""
+        if not (words := vocabulary_checksum(self.model)):
+            return None
+        return [words, self.template.tolist(), self.sites.tolist(), self.tokens.tolist()]
 
     def fill(self, states: npt.ArrayLike) -> np.ndarray:
         """States int[B, n] of the small system as states int[B, m] of the language model."""

@@ -7,6 +7,8 @@ from types import MappingProxyType
 import torch
 import torch.nn.functional as F
 
+from glauber_lib.checksums import hooks_of
+
 # Per architecture: from the encoder's vectors, shape [..., H], to the scores of the whole vocabulary.
 HEADS: Mapping[str, Callable] = MappingProxyType(
     {
@@ -52,8 +54,30 @@ def check_evaluating(network, name: str) -> None:
         )
 
 
-def n_positions(network) -> float:
+def check_unhooked(network, name: str) -> None:
+    """ValueError for a hook, or a replaced `forward`, on a part of a network that `hidden_at` and `HEADS` never call.
+
+    They call embeddings, layers, maps and head by themselves: not the network as a whole and, for an architecture in
+    `ONE_QUERY`, neither its encoder nor the last layer and its attention. Hooks on all other parts are called.
+    ValueError as from `check_evaluating` too.
+    """
+    check_evaluating(network, name)
+    base, uncalled = network.base_model, [network]
+    if network.config.model_type in ONE_QUERY:
+        layer = _layers(network)[-1]
+        around = [getattr(base, "encoder", None), getattr(base, "transformer", None)]
+        uncalled += [base, *around, _layers(network), layer, layer.attention, getattr(layer.attention, "self", None)]
+    if found := next((part for part in uncalled if part is not None and hooks_of(part)), None):
+        raise ValueError(
+            f"the network of {name!r} has a hook, or another forward, on its {type(found).__name__}, which is not "
+            "called as a whole: it would change nothing; put it on a part of it"
+        )
+
+
+def n_positions(network, vocabulary=()) -> float:
     """Most tokens, frame included, that a network of transformers has positions for.
+
+    ValueError where it counts no position for an id of the `vocabulary`, its padding: what follows would be shifted.
 
     Returns
     -------
@@ -66,6 +90,10 @@ def n_positions(network) -> float:
     table = getattr(base, "wpe", None) if table is None else table  # GPT-2's
     if table is None:
         return math.inf
+    if table.padding_idx in vocabulary:
+        raise ValueError(
+            f"id {table.padding_idx} of the vocabulary is the padding, which has no position: leave it out"
+        )
     return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
 
 
@@ -108,9 +136,11 @@ def last_layer_at(network, hidden: torch.Tensor, positions: torch.Tensor, *, cau
     asked, mask = _at(hidden, positions), None
     if causal:
         mask = (torch.arange(hidden.shape[1], device=hidden.device) <= positions[..., None])[:, None]  # (B, 1, k, T)
-    query, key, value, finish = _open_layer(_layers(network)[-1])
+    (query, key, value), scale, finish = _open_layer(_layers(network)[-1])
+    if scale == (hidden.shape[-1] // heads) ** -0.5:
+        scale = None  # torch's own is the same number, by its own rounding
     mixed = F.scaled_dot_product_attention(
-        split(query(asked)), split(key(hidden)), split(value(hidden)), attn_mask=mask
+        split(query(asked)), split(key(hidden)), split(value(hidden)), attn_mask=mask, scale=scale
     )
     return finish(mixed.transpose(1, 2).flatten(2), asked)
 
@@ -127,7 +157,9 @@ def _layers(network):
 
 
 def _open_layer(layer):
-    """A layer's maps to queries, keys and values, and the map from mixed values and the layer's input to its output."""
+    """A layer's maps to queries, keys and values, the scale of their products (None: one over the root of the width),
+    and the map from mixed values and the layer's input to its output.
+    """
     attention = layer.attention
     if hasattr(attention, "q_lin"):  # DistilBERT
 
@@ -135,10 +167,11 @@ def _open_layer(layer):
             mixed = layer.sa_layer_norm(attention.out_lin(mixed) + hidden)
             return layer.output_layer_norm(layer.ffn(mixed) + mixed)
 
-        return attention.q_lin, attention.k_lin, attention.v_lin, finish
+        return (attention.q_lin, attention.k_lin, attention.v_lin), getattr(attention, "scaling", None), finish
 
     def finish(mixed, hidden):
         mixed = attention.output(mixed, hidden)
         return layer.output(layer.intermediate(mixed), mixed)
 
-    return attention.self.query, attention.self.key, attention.self.value, finish
+    own = attention.self
+    return (own.query, own.key, own.value), getattr(own, "scaling", None), finish

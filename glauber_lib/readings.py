@@ -39,6 +39,7 @@ def cosine_distance(vectors: np.ndarray, reference: np.ndarray) -> np.ndarray:
 
     ValueError for vectors in half precision, not of unit length, as those with a nan, or of different lengths.
     """
+    vectors, reference = unmasked(vectors, "vectors"), unmasked(reference, "vectors")
     if np.shape(vectors)[-1:] != np.shape(reference)[-1:]:
         raise ValueError(f"vectors must have one dimension, got shapes {np.shape(vectors)} and {np.shape(reference)}")
     for given in map(np.asarray, (vectors, reference)):

@@ -49,9 +49,7 @@ def find_traps(trace: Trace, *, stride: int = 50, window: int = 300, per_chain: 
     stride, window = _check_windows(stride, window)
     per_chain = check_count(per_chain, "per_chain", least=1)
     refuse_stopped(trace)
-    if trace.n_steps < window:
-        raise ValueError(f"a run of {trace.n_steps} steps has no window of {window}: take a longer run")
-    looks, rows, seen = _looks(trace.n_steps, stride), [], set()
+    looks, rows, seen = _looks(trace.n_steps, stride, window), [], set()
     for chain, temperature in enumerate(trace.temperature):
         visits = trace.visits(chain)
         runs = sorted(occupied_runs(visits, looks, window=window), key=lambda run: run[0] - run[1])
@@ -69,8 +67,12 @@ def _check_windows(stride, window):
     return check_count(stride, "stride", least=1, most=window), window
 
 
-def _looks(n_steps, stride):
-    """The starts of windows, every `stride` steps of a run; ValueError where they are too many to list."""
+def _looks(n_steps, stride, window):
+    """The starts of windows, every `stride` steps of a run; ValueError for too many, or where no window ends."""
+    if n_steps // stride * stride < window:
+        raise ValueError(
+            f"a run of {n_steps} steps has no window of {window} at a stride of {stride}: take a longer run"
+        )
     if n_steps // stride > MOST_LOOKS:
         least = -(-n_steps // MOST_LOOKS)
         raise ValueError(
@@ -130,7 +132,7 @@ def time_traps(
     -------
     DataFrame
         Per chain, of its ``trap``: ``duration``, its end not later than ``stride`` steps before (0: the first window
-        is none of a trap), and ``ended`` (False: censored by the budget); ``returned``, the step at which the chain
+        is none of a trap), and ``ended`` (False: censored); ``returned``, the step at which the chain
         left the modal state for good, that is for a window's length, and ``gone`` (False: censored); ``in_set``, steps
         in the grown set, and ``left``, whether it was left.
 
@@ -145,7 +147,7 @@ def time_traps(
         raise ValueError("need a set to time chains in, got none")
     stride, window = _check_windows(stride, window)
     repeats, n_steps = check_count(repeats, "repeats", least=1), check_count(n_steps, "n_steps", least=window)
-    temperature, looks = check_temperature(temperature, (len(sets),)), _looks(n_steps, stride)
+    temperature, looks = check_temperature(temperature, (len(sets),)), _looks(n_steps, stride, window)
     starts = np.repeat([grown.states[0] for grown in sets], repeats, axis=0)
     trace = run_chains(
         model, starts, n_steps=n_steps, temperature=np.repeat(temperature, repeats), seed=seed,
@@ -163,7 +165,7 @@ def time_traps(
         rows.append(
             {
                 "trap": k // repeats, "duration": 0 if held is None else held - window + stride,
-                "ended": held is None or held + stride <= n_steps, **_last_return(states, entered, steps, window),
+                "ended": held is None or held + stride <= looks[-1], **_last_return(states, entered, steps, window),
                 "in_set": outside[0] if outside else n_steps, "left": bool(outside),
             }
         )  # fmt: skip

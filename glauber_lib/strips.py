@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from numpy.typing import ArrayLike
 
-from glauber_lib.chains import run_chains
+from glauber_lib.chains import LONGEST, run_chains
 from glauber_lib.checks import check_columns, check_count, check_seed, check_state
 from glauber_lib.drift import birth_death_time, token_drift
 from glauber_lib.engine import Conditionals
@@ -49,12 +49,15 @@ class StripRun:
         Visited states of the later half of the epochs, all of them inside.
     chain, steps : ndarray, int64[K]
         The chain of each visit, and the steps that it took.
+    floor : int
+        That of the strip: the counts in it are those above.
     """
 
     first: pd.DataFrame
     states: np.ndarray
     chain: np.ndarray
     steps: np.ndarray
+    floor: int
 
 
 def run_in_strip(
@@ -88,7 +91,7 @@ def run_in_strip(
     epochs : int
         At least two; the visits of the earlier half are not kept.
     n_steps, max_moves : int
-        Of each epoch, see `run_chains`. Holding times are drawn at once.
+        Of each epoch, see `run_chains`. Holding times are drawn at once. All epochs have 2**62 steps at most.
     seed : int
     progress : str, optional
         Title of a progress bar.
@@ -103,6 +106,7 @@ def run_in_strip(
     """
     start, token = check_state(start, model.n_tokens), check_count(token, "token", most=model.n_tokens - 1)
     n_chains, epochs = check_count(n_chains, "n_chains", least=1), check_count(epochs, "epochs", least=2)
+    n_steps = check_count(n_steps, "n_steps", most=LONGEST // epochs)
     seed, floor = check_seed(seed), check_count(floor, "floor", most=len(start) - 1)
     if (start == token).sum() <= floor:
         raise ValueError(
@@ -132,7 +136,7 @@ def run_in_strip(
     later = [(k, *visits) for k, mine in enumerate(past) for visits in mine[epochs // 2 :]]
     chain = np.concatenate([np.full(len(steps), k) for k, _, steps in later])
     states, steps = (np.concatenate([visits[column] for visits in later]) for column in (1, 2))
-    return StripRun(pd.DataFrame({"exposure": exposure, "left": ~alive}), states, chain, steps)
+    return StripRun(pd.DataFrame({"exposure": exposure, "left": ~alive}), states, chain, steps, floor)
 
 
 def _draw_past(past, rng):
@@ -162,13 +166,14 @@ def visited_drift(model: ConditionalModel, run: StripRun, token: int, temperatur
     -------
     DataFrame
         Rows of `token_drift`, one for each chain and state that it visited, with the columns ``token``, ``chain`` and
-        ``weight``, the steps that the chain spent in the state. ``lead`` is nan as there.
+        ``weight``, the steps that the chain spent in the state; ``floor`` and ``sites``, the ends of the strip; ``lead`` may be nan.
     """
     distinct, place = np.unique(run.states, axis=0, return_inverse=True)  # cold chains share many states
     visits = pd.DataFrame({"chain": run.chain, "state": place.ravel(), "weight": run.steps.astype(float)})
     spent = visits[visits.weight > 0].groupby(["chain", "state"], as_index=False).weight.sum()
     drift = token_drift(model, distinct, token, [temperature]).iloc[spent.state].reset_index(drop=True)
-    return drift.assign(token=token, chain=spent.chain, weight=spent.weight)
+    strip = {"floor": run.floor, "sites": run.states.shape[1]}
+    return drift.assign(token=token, chain=spent.chain, weight=spent.weight, **strip)
 
 
 def mean_lead(visited: pd.DataFrame) -> pd.Series:
@@ -190,7 +195,7 @@ def mean_lead(visited: pd.DataFrame) -> pd.Series:
 
 
 def escape_by_counts(visited: pd.DataFrame) -> float:
-    r"""Mean time from the highest count to below the lowest, by the mean :math:`p_+` and :math:`p_-` of visited states.
+    r"""Mean time from the token at all sites to the floor, by the mean :math:`p_+` and :math:`p_-` of visited states.
 
     With the means of the quasi-stationary law at each count the flows between counts are those of the chain: the count
     need not be a Markov chain for `birth_death_time` to give the time of a strip that is left rarely.
@@ -198,7 +203,7 @@ def escape_by_counts(visited: pd.DataFrame) -> float:
     Parameters
     ----------
     visited : DataFrame
-        From `visited_drift`, with states at every count of the strip.
+        From `visited_drift`, with states at every count above ``floor`` up to all ``sites``.
 
     Returns
     -------
@@ -208,11 +213,12 @@ def escape_by_counts(visited: pd.DataFrame) -> float:
     Raises
     ------
     ValueError
-        If `visited` lacks a column or holds several tokens or temperatures, or a count, probability or weight in it is
-        not finite or is negative.
+        If `visited` lacks a column or holds several tokens, temperatures or strips, or a count, probability or weight
+        in it is not finite or is negative.
     """
+    check_columns(visited, ["floor", "sites"], "visited")
     means = _weighted_means(visited)
-    if len(means) <= np.ptp(means.index):
+    if list(means.index) != list(range(int(visited.floor.iloc[0]) + 1, int(visited.sites.iloc[0]) + 1)):
         return np.nan
     return birth_death_time(means.up, means.down)
 
@@ -220,7 +226,7 @@ def escape_by_counts(visited: pd.DataFrame) -> float:
 def _weighted_means(visited):
     columns = ["count", "up", "down", "weight"]
     check_columns(visited, columns, "visited")
-    for name in ("token", "temperature"):
+    for name in ("token", "temperature", "floor", "sites"):
         if name in visited and visited[name].nunique(dropna=False) > 1:
             raise ValueError(
                 f"visited must be of one {name}, got {visited[name].unique().tolist()}: take one at a time"

@@ -151,9 +151,13 @@ class Trace(Stored):
         return replay(self.initial, self.step, (self.chain, self.site), self.new, steps, self.n_steps)
 
     @cached_property
-    def final(self) -> np.ndarray:
-        """States int64[B, n] at the end."""
+    def _final(self):
         return self.states(self.n_steps)[0]
+
+    @property
+    def final(self) -> np.ndarray:
+        """States int64[B, n] at the end, a copy."""
+        return self._final.copy()
 
     def visits(self, row: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The states that one chain visits, in order, and how long it stays in each.
@@ -167,7 +171,8 @@ class Trace(Stored):
         entered : ndarray, int64[K]
             Steps done when the state was entered.
         durations : ndarray, int64[K]
-            Steps spent there; the last one is censored by the end of the run, or by `until`.
+            Steps spent there while the chain was watched; the last one is censored by the end of the run, and zero
+            where `until` stopped the chain in its state.
 
         Raises
         ------
@@ -183,7 +188,8 @@ class Trace(Stored):
         last = np.zeros_like(tokens)  # the visit that last changed the site
         last[visit + 1, self.site[mine]] = visit + 1
         states = np.take_along_axis(tokens, np.maximum.accumulate(last), axis=0)
-        return states, entered, np.diff(np.append(entered, self.n_steps))
+        end = self.stopped[row] if self.stopped[row] >= 0 else self.n_steps
+        return states, entered, np.diff(np.append(entered, end))
 
 
 def refuse_stopped(trace: Trace) -> None:

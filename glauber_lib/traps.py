@@ -1,6 +1,7 @@
 r"""Traps: where a chain hardly moves, and what holds it there (paper App. A.1, C)."""
 
 import functools
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from sklearn.cluster import AgglomerativeClustering
 
-from glauber_lib.checks import ABSENT, check_count, check_flags, check_states, check_whole
+from glauber_lib.checks import ABSENT, check_count, check_flags, check_states, check_whole, unmasked
 from glauber_lib.checksums import refuse_other_vocabulary
 from glauber_lib.margins import describe_trap
 from glauber_lib.readings import TextEmbedder, cosine_distance, embed_states
@@ -108,19 +109,22 @@ def occupied_runs(
         raise ValueError(f"share must be above 0 and at most 1, got {share}")
     (steps, window), n_states = _check_windows(steps, window), check_count(n_states, "n_states", least=1)
     code = np.unique(states, axis=0, return_inverse=True)[1].ravel()
-    starts = steps[steps + window <= steps[-1]]
+    starts, least = (
+        steps[steps + window <= steps[-1]],
+        math.ceil(share * window * (1 - 1e-12)),
+    )  # 0.55 * 100 is above 55
     trapped = []
     for first in starts:
         a, b = np.searchsorted(entered, [first, first + window - 1], side="right") - 1
         spent = np.minimum(entered + durations, first + window)[a : b + 1] - np.maximum(entered, first)[a : b + 1]
         per_state = np.bincount(np.unique(code[a : b + 1], return_inverse=True)[1], weights=spent)
-        trapped.append(np.sort(per_state)[-n_states:].sum() >= share * window)
+        trapped.append(np.sort(per_state)[-n_states:].sum() >= least)
     return [(int(starts[a]), int(starts[b - 1] + window)) for a, b in true_runs(trapped)]
 
 
 def inside_runs(runs: Iterable[Span], steps: ArrayLike) -> np.ndarray:
     """Whether each of `steps` lies in one of the runs, their ends included, bool[K]."""
-    steps = np.asarray(steps)
+    steps = unmasked(steps, "steps")
     inside = np.zeros(len(steps), bool)
     for first, last in runs:
         inside |= (steps >= first) & (steps <= last)
@@ -147,6 +151,8 @@ def overlap_excess(still: ArrayLike, occupied: ArrayLike, *, unit: str = "chains
     still, occupied = check_flags(still, "still"), check_flags(occupied, "occupied")
     if still.ndim != 2 or still.shape != occupied.shape:
         raise ValueError(f"need the same looks at the same chains, got shapes {still.shape} and {occupied.shape}")
+    if not (still | occupied).any():
+        return Estimate(np.nan, (np.nan, np.nan), len(still), unit)
     both, one, other = (still & occupied).mean(1), still.mean(1), occupied.mean(1)
 
     def excess(both, one, other):
@@ -184,7 +190,8 @@ def template_families(
         return np.zeros(len(states), int), [row.copy() for row in states]
     there = states != ABSENT
     apart = (states[:, None] != states).sum(2) / (there[:, None] | there).sum(2)
-    options: Any = {"n_clusters": None, "metric": "precomputed", "linkage": "average", "distance_threshold": threshold}
+    least = threshold * (1 - 1e-12)  # a mean of shares falls below itself by rounding
+    options: Any = {"n_clusters": None, "metric": "precomputed", "linkage": "average", "distance_threshold": least}
     cluster = AgglomerativeClustering(**options).fit_predict(apart)
     rank = np.argsort(np.argsort(-np.bincount(cluster), kind="stable"), kind="stable")
     family = rank[cluster]
@@ -323,7 +330,7 @@ def survey_traps(
             rows.append(
                 {
                     "chain": chain, "temperature": trace.temperature[chain], "start": first, "duration": duration,
-                    "censored": last + stride > trace.n_steps, "text": model.texts([state])[0], "state": tokens,
+                    "censored": last + stride > looks[-1], "text": model.texts([state])[0], "state": tokens,
                     "share": share, **describe(tokens, trace.temperature[chain]),
                     "holding": int(visits[2][(visits[0] == state).all(1)].max()),
                 }

@@ -78,6 +78,7 @@ def test_a_law_needs_a_positive_temperature(temperature):
 @pytest.mark.parametrize("column", ["token", "temperature"])
 def test_tokens_and_temperatures_are_not_pooled(column):
     one = pd.DataFrame({"count": [1, 2], "up": 0.1, "down": 0.2, "weight": 1.0, "token": 0, "temperature": 1.0})
+    one = one.assign(floor=0, sites=2)
     both = pd.concat([one, one.assign(**{column: 2.0})])
     for read in (strips.mean_lead, strips.escape_by_counts):
         with pytest.raises(ValueError, match=f"one {column}"):

@@ -246,7 +246,7 @@ FRAMES = {
     ),
     "observed_stays": ("exposure left group", lambda f: observed_stays(f, "group")),
     "mean_lead": ("count up down weight", mean_lead),
-    "escape_by_counts": ("count up down weight", escape_by_counts),
+    "escape_by_counts": ("count up down weight floor sites", escape_by_counts),
     "LexicalTopicScorer": ("text topic", LexicalTopicScorer),
     "readable_passages": ("text", lambda f: readable_passages(f, [])),
     "choose_seeds": ("id text", lambda f: choose_seeds(f, ["a"], 1, None)),  # type: ignore

@@ -66,7 +66,7 @@ def test_mean_moves_of_the_quasi_stationary_law_give_the_rate_of_leaving():
     model = sticky_system()
     states, law, leaving = quasi_stationary(model)
     counts = (states == TOKEN).sum(1)
-    visited = token_drift(model, states, TOKEN, [1.0]).assign(weight=law)
+    visited = token_drift(model, states, TOKEN, [1.0]).assign(weight=law, floor=FLOOR, sites=N)
     down = np.array([(visited.down * law)[counts == c].sum() for c in range(FLOOR + 1, N + 1)])
     up = np.array([(visited.up * law)[counts == c].sum() for c in range(FLOOR + 1, N + 1)])
     assert down[0] == pytest.approx(leaving, rel=1e-6)
@@ -109,7 +109,7 @@ def test_a_start_outside_and_a_single_epoch_are_refused():
 
 @pytest.mark.parametrize("column", ["count", "up", "down", "weight"])
 def test_a_row_of_no_number_is_refused_and_not_left_out(column):
-    visited = pd.DataFrame({"count": [3, 3, 4.0], "up": 0.1, "down": 0.2, "weight": 1.0})
+    visited = pd.DataFrame({"count": [3, 3, 4.0], "up": 0.1, "down": 0.2, "weight": 1.0, "floor": 2, "sites": 4})
     assert escape_by_counts(visited) == pytest.approx(birth_death_time([0.1, 0.1], [0.2, 0.2]))
     for wrong in (np.nan, -1.0, np.inf):
         bad = visited.copy()
