@@ -13,7 +13,9 @@ from glauber_lib.stats import Estimate, bootstrap_estimate
 
 def shuffle_sites(states: ArrayLike, rng: np.random.Generator) -> np.ndarray:
     """States int[..., n] with the tokens of each permuted over its sites: the same words, no order."""
-    states = unmasked(states, "states")
+    if not (states := unmasked(states, "states")).size:
+        raise ValueError(f"need a state at least, got shape {states.shape}")
+    states = np.atleast_1d(states)
     return rng.permuted(check_contexts(states.reshape(-1, states.shape[-1])).reshape(states.shape), axis=-1)
 
 
@@ -48,7 +50,7 @@ def crossing_excess(
     """How much oftener chains cross the baseline of one label than those of the labels that were not the seed's.
 
     In each chain: whether it crosses that of `label`, less the share of the others that it crosses, of those that
-    started below. The mean is over the chains in which `label` and another one started below.
+    started below. The mean is over the chains in which `label` and another one started below; nan if there is none.
 
     Parameters
     ----------
@@ -97,7 +99,7 @@ def surviving_difference(values: ArrayLike, survives: ArrayLike, *, unit: str = 
     """What a mean over looks changes by when only looks at states that are the states of their texts are kept.
 
     In each chain the mean over the looks that survive less that over all looks; chains of which none survives say
-    nothing and are not counted.
+    nothing and are not counted. The change is nan where a value is nan, or no look survives.
 
     Parameters
     ----------

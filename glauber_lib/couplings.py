@@ -48,6 +48,11 @@ def maximal_coupling(
         Marginally from `p` and `q`; equal with probability 1 - TV(p, q).
     stay : torch.Tensor, float64[B]
         Probability of (x, y): both keep their token exactly when ``u[:, 0] < stay``.
+
+    Raises
+    ------
+    ValueError, IndexError, RuntimeError
+        Of torch, for shapes that do not fit, tokens that are not there or a uniform that is nan.
     """
     common = torch.minimum(p, q)
     residual_p, residual_q = p - common, q - common

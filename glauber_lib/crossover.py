@@ -54,7 +54,7 @@ def couple_passages(
     Returns
     -------
     Coalescence
-        Of ``T * n_pairs`` runs, the pairs of the first temperature first.
+        Of ``T * n_pairs`` runs, the pairs of the first temperature first; the time of one that did not meet is nan.
 
     Raises
     ------

@@ -169,7 +169,7 @@ def scan_drift(
     Returns
     -------
     DataFrame
-        Rows of `token_drift` with a column ``token``.
+        Rows of `token_drift` with a column ``token``; ``lead`` is nan as there.
     """
     tokens = check_indices(tokens, model.n_tokens, "tokens").ravel().tolist()
     states, temperatures = check_contexts(states, model.n_tokens), check_temperatures(temperatures)

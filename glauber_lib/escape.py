@@ -34,9 +34,11 @@ def observed_stays(timed: pd.DataFrame, by: str) -> pd.DataFrame:
     Raises
     ------
     ValueError
-        Unless every exposure is a number of steps, every `left` true or false, and the columns are there.
+        Unless every exposure is a number of steps, every `left` true or false, and the columns and a row are there.
     """
     check_columns(timed.reset_index(), ["exposure", "left", by], "timed")  # or a level of the index
+    if timed.empty:
+        raise ValueError("timed must have a row, got none")
     _check_stays(timed)
     timed = timed.assign(exposure=timed.exposure.astype(float))  # sums of long stays are beyond 64 bits
     groups = timed.groupby(by, dropna=False)

@@ -137,7 +137,8 @@ def basin_escape_times(model: ConditionalModel, basin: ArrayLike, temperature: f
 def log_exit_times(inside: np.ndarray, out: np.ndarray) -> np.ndarray:
     """Logarithms float64[K] of mean times to leave a set, from those of its rates within [K, K] and out of it [K].
 
-    What stays where it is, the diagonal of `inside`, does not count. ValueError for a set that is never left.
+    What stays where it is, the diagonal of `inside`, does not count. ValueError for a set that is never left;
+    a rate that is nan, masked or infinite gives nan.
     """
     if inside.shape != (len(out), len(out)):
         raise ValueError(f"need rates between K states and out of each, got {inside.shape} and {out.shape}")
@@ -216,7 +217,7 @@ def escape_bound(margin: float, temperature: float, n_tokens: int) -> float:
     Parameters
     ----------
     margin : float or ndarray
-        :math:`\gamma`, in units of the scores.
+        :math:`\gamma`, in units of the scores. One that is nan gives nan.
     temperature : float or ndarray
     n_tokens : int
 
@@ -236,7 +237,7 @@ def mixing_lower_bound(margin: float, temperature: float, n_tokens: int) -> floa
     Parameters
     ----------
     margin : float or ndarray
-        :math:`\gamma`, in units of the scores.
+        :math:`\gamma`, in units of the scores. One that is nan gives nan.
     temperature : float or ndarray
     n_tokens : int
 

@@ -88,7 +88,7 @@ def topic_scores(model: Any, scorer: TextScorer, states: ArrayLike) -> np.ndarra
 def _some_states(states):
     """States as array int[..., n], of which there is one at least."""
     states = unmasked(states, "states")
-    if not states.size:
+    if not states.size or not states.ndim:
         raise ValueError(f"need a state at least, got shape {states.shape}")
     return states
 

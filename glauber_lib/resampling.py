@@ -41,7 +41,9 @@ def scale_of(values: np.ndarray, axis: int | tuple[int, ...] | None = None, *, o
 def mean_interval(values: np.ndarray, units: Sequence[np.ndarray], n_resamples: int, seed: int) -> Interval | None:
     """The studentised interval of the mean of rows drawn in units, Student's if there are fewer than `FEWEST`.
 
-    None if so many resamples repeat one value that they have no standard error.
+    None if so many resamples repeat one value that they have no standard error. Ends are nan where a value is no finite
+    number. The units share out the rows: every unit has one at least. ZeroDivisionError of
+    fewer than two units, IndexError for rows that are not there.
     """
     if (scale := float(scale_of(values))) != 1:
         found = mean_interval(values / scale, units, n_resamples, seed)
@@ -70,7 +72,10 @@ def mean_interval(values: np.ndarray, units: Sequence[np.ndarray], n_resamples: 
 
 
 def bca_interval(statistic: Callable, n: int, n_resamples: int, seed: int) -> Interval:
-    """The interval of a statistic of the numbers of `n` units, at the raised level."""
+    """The interval of a statistic of the numbers of `n` units, at the raised level; nan, nan where it has no width.
+
+    ZeroDivisionError for fewer than two units, OverflowError or ValueError for resamples that are no count.
+    """
     tail = float(scipy.stats.norm.sf(np.sqrt(n / (n - 1)) * scipy.stats.t.ppf(0.975, n - 1)))
     with warnings.catch_warnings(), np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         warnings.simplefilter("ignore", scipy.stats.DegenerateDataWarning)

@@ -21,8 +21,8 @@ from glauber_lib.checks import (
     check_temperatures,
 )
 from glauber_lib.draws import probabilities
-from glauber_lib.influence import best_and_random
 from glauber_lib.models import ConditionalModel
+from glauber_lib.replacements import best_and_random
 
 
 def pair_influence(

@@ -166,7 +166,8 @@ def visited_drift(model: ConditionalModel, run: StripRun, token: int, temperatur
     -------
     DataFrame
         Rows of `token_drift`, one for each chain and state that it visited, with the columns ``token``, ``chain`` and
-        ``weight``, the steps that the chain spent in the state; ``floor`` and ``sites``, the ends of the strip; ``lead`` may be nan.
+        ``weight``, the steps that the chain spent in the state; ``floor`` and ``sites``, the ends of the strip.
+        ``lead`` is nan as there.
     """
     distinct, place = np.unique(run.states, axis=0, return_inverse=True)  # cold chains share many states
     visits = pd.DataFrame({"chain": run.chain, "state": place.ravel(), "weight": run.steps.astype(float)})

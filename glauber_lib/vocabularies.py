@@ -162,6 +162,8 @@ def check_reading(tokenizer: Any, folder: Path, refusal: str) -> None:
     ------
     ValueError
         As said, with what is to be done.
+    FileNotFoundError, NotADirectoryError
+        If the folder is none.
     """
     kind, saved = type(tokenizer).__name__, folder / "tokenizer.json"
     here, wanted = tokenizer_files(folder), {*tokenizer.vocab_files_names.values()} - {"tokenizer.json"}

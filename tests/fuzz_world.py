@@ -26,6 +26,7 @@ from glauber_lib import (
     traps,
 )
 from glauber_lib.chains import run_chains
+from glauber_lib.checks import check_state
 from glauber_lib.hub import Location
 from glauber_lib.paper.claims import Entry
 from glauber_lib.paper.profiles import Cost
@@ -50,7 +51,7 @@ class WordModel(Watched):
         return found
 
     def words(self, state):
-        return [self.WORDS[token] for token in np.asarray(state)]
+        return [self.WORDS[token] for token in check_state(state, self.n_tokens)]
 
     def texts(self, states):
         return [" ".join(self.words(state)) for state in np.asarray(states)]
@@ -284,15 +285,13 @@ def build():
         "crossover.budget": {"n": 5},
         "crossover.coalescence_bound": {"n": 5},
         "influence.contraction_bound": {"n": 5},
-        "influence.check_contraction": {"n": 5},
         "crossover.couple_passages": {"states": rng.integers(TOKENS, size=(6, SITES))},
         "crossover.coalescence_beside_mixing": {"x": states, "y": states[::-1].copy()},
-        "contraction.crossings": {"matrices": rng.random((3, 3, 3)), "temperatures": np.array([0.5, 1.0, 2.0])},
         "contraction.crossing_estimate": {"values": rng.random((30, 3)) + np.array([1.5, 0.5, 0.1])},
         "influence.contraction_norms": {"matrix": rng.random((3, 3))},
         "influence.threshold": {"values": [2.0, 1.2, 0.4]},
         "influence.sufficient_temperature": {"oscillation": rng.random((3, 3))},
-        "influence.best_and_random": {"contexts": states},
+        "replacements.best_and_random": {"contexts": states},
         "exact.compare_laws": {},
         "exact.margin": {"basin": states[:1]},
         "exact.escape_times": {"basin": np.array([0, 1])},
@@ -309,12 +308,10 @@ def build():
         "laboratory.compatible_table": {"law": np.full(TOKENS**SITES, 1.0 / TOKENS**SITES)},
         "drift.states_with_count": {"count": 1},
         "drift.scan_drift": {"tokens": [0, 1], "counts": [1, 2]},
-        "drift.summarize_drift": {"groups": token_table.index.to_numpy() % ROWS},
         "retention.exit_ratio": {"steps": times},
         "retention.find_traps": {},
         "retention.time_traps": {"n_steps": 200, "temperature": 0.5},
         "controls.first_crossings": {"scores": rng.random((5, 4))},
-        "controls.crossing_excess": {"low": rng.random((4, 3)), "crossed": rng.random((4, 3)) > 0.5},
         "controls.surviving_difference": {"values": rng.random((6, 4)), "survives": rng.random((6, 4)) > 0.2},
         "topics.top_labels": {"scores": rng.random((5, 4, 3))},
         "topics.choose_seeds": {"passages": pd.DataFrame({"id": list("abcdef"), "text": TEXTS[:6]})},
@@ -341,7 +338,6 @@ def build():
             "blocks": None,
         },
         "permutation.holm": {"p": [0.01, 0.2, 0.5]},
-        "permutation.label_rises": {},
         "censored.resampled_interval": {"draws": rng.normal(size=200), "n_units": 30},
         "resampling.percentile_interval": {"draws": rng.normal(size=200)},
         "censored.fit_log_normal": {"weights": None},
@@ -354,7 +350,6 @@ def build():
         "plotting.matrix": {"values": rng.random((3, 3)), "labels": list("abc")},
         "plotting.plain_ticks": {"axis": axes.xaxis},
         "plotting.value_ticks": {"values": [0.5, 1.0]},
-        "plotting.panels": {"count": 2},
         "plotting.moves_as_html": {"table": hitting_table(model, trace)},
         "readings.cosine_distance": {},
         "traps.still_runs": {"vectors": LengthEmbedder().embed(TEXTS[:40]), "steps": np.arange(40) * 10},
@@ -380,10 +375,22 @@ def build():
         "couplings.coalesce": {"pairs": None},
         "incompatibility.sample_rectangles": {"temperature": None, "propose": None},
         "checks.check_temperature": {"temperature": 1.0, "shape": ()},
-        "checks.check_whole": {"values": [1, 2]},
         "checks.check_indices": {"values": [1, 2]},
         "checks.check_flags": {"values": [True, False]},
         "checks.check_labels": {"values": [1, 1, 2], "size": 3},
+        "checks.check_whole": {"values": [3, 4]},
+        "contraction.crossings": {"matrices": rng.random((3, 3, 4, 4)), "temperatures": temperatures},
+        "controls.crossing_excess": {"low": rng.random((4, 3)) > 0.2, "crossed": rng.random((4, 3)) > 0.5},
+        "drift.summarize_drift": {"groups": np.arange(len(token_table)) % ROWS},
+        "escape.observed_stays": {"timed": timed.assign(temperature=1.0)},
+        "influence.check_contraction": {"n": 5, "distance": 0.5},
+        "laboratory.restricted_tables": {"n_sites": 2},
+        "laboratory.predicted_tables": {"n_sites": 2},
+        "permutation.label_rises": {"gains": rng.normal(size=(2, 12, 3)), "own": np.arange(12) % 3},
+        "plotting.panels": {"count": 2, "columns": 2},
+        "plotting.reference_line": {"value": 0.5, "text": "half"},
+        "paper.check.batch": {"n": 5},
+        "drift.predict_count_escape": {"strip": scan.assign(token=0), "token": 0},
         "checks.check_count": {"value": 3, "least": 0},
         "checks.check_replacements": {"number": 2},
         "margins.log_exit_times": {},

@@ -21,6 +21,8 @@ ELSEWHERE = {  # what is tried by tests of its own, and why not here
     "instruments.PipelineTopicScorer": "reads weights", "instruments.SentimentClassifier": "reads weights",
     "paper.progress": "draws bars", "paper.claims.check_entries": "reads notebooks", "engine.run_clocks": "chains",
     "checksums": "asks a network of torch", "paper.claims.read_results": "reads figures",
+    "paper.compare.beside": "reads figures", "paper.compare.report": "reads figures", "paper.compare.main": "a command",
+    "paper.compare.write": "writes files", "paper.cache.drop": "removes files",
 }  # fmt: skip
 AS_IT_IS = ("checks.unmasked", "draws.weights", "draws.probabilities")  # let a nan pass, as they say
 

@@ -223,7 +223,10 @@ def not_asked(entries: list[Entry], section: str, claims: list[dict[str, Any]]) 
 
 
 def claims_in(source: str) -> set[str]:
-    """Ids that a notebook's source gives to ``run.claim``, with ``{}`` where it puts something in."""
+    """Ids that a notebook's source gives to ``run.claim``, with ``{}`` where it puts something in.
+
+    What is no Python raises as `ast.parse` does: SyntaxError, and MemoryError where it is long.
+    """
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "run.claim" and node.args:
@@ -275,7 +278,7 @@ def number(value: float | str | None) -> str:
 
 
 def measured(claim: dict[str, Any]) -> str:
-    """The measured value of a record with its interval, and what it is if it is no estimate."""
+    """The measured value of a record with its interval, and what it is if it is no estimate; KeyError for no record."""
     text = number(claim["measured"])
     if claim["interval"]:
         text += " [" + ", ".join(map(number, claim["interval"])) + "]"
@@ -283,12 +286,12 @@ def measured(claim: dict[str, Any]) -> str:
 
 
 def published_value(claim: dict[str, Any]) -> str:
-    """The published value of a record, and where it is printed."""
+    """The published value of a record, and where it is printed; KeyError for no record."""
     return number(claim["published"]) + (f" ({claim['printed']})" if claim["printed"] else "")
 
 
 def claim_line(claim: dict[str, Any]) -> str:
-    """A record in a line: measured value, interval, units, published value, verdict."""
+    """A record in a line: measured value, interval, units, published value, verdict; KeyError for no record."""
     text = f"{claim['id']}: {measured(claim)}, {claim['n']} {claim['unit']}"
     if claim["published"] is not None:
         text += f", published {number(claim['published'])}"

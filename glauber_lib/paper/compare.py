@@ -39,6 +39,11 @@ def expected_range(claim: dict[str, Any]) -> tuple[float | None, float | None, s
         None where there is no end.
     why : str
         Where the range comes from; empty if no value can be expected.
+
+    Raises
+    ------
+    KeyError
+        For no record.
     """
     value, interval = claim["measured"], claim["interval"]
     if value is None:
@@ -58,7 +63,7 @@ def inside(value: float | None, low: float | None, high: float | None) -> bool:
     """Whether a measured value lies in a range; one that is lacking does where nothing was expected."""
     if value is None or low is None or high is None:
         return value is None and low is None and high is None
-    return low <= value <= high
+    return bool(low <= value <= high)
 
 
 def side_by_side(a: Iterable[dict[str, Any]], b: Iterable[dict[str, Any]]) -> pd.DataFrame:

@@ -243,7 +243,8 @@ def read_entry(path: Path) -> Any:
     Raises
     ------
     Exception
-        Of whatever kind, if the file was cut short or altered; ValueError if only the checksum says so.
+        Of whatever kind, if the file was cut short or altered; ValueError if only the checksum says so. OSError, such
+        as FileNotFoundError or IsADirectoryError, if it cannot be read.
     """
     with zipfile.ZipFile(path) as file:
         files = {name: file.read(name) for name in file.namelist()}

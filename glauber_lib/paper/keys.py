@@ -102,6 +102,11 @@ def imported_sources(source: str, package: str = "") -> dict[str, str]:
     dict of str to str
         Name of each module to its source, in the order of the names: modules of the library, and a reader's own
         (`sources.followed_file`). The package that a module is in counts only where it is imported itself.
+
+    Raises
+    ------
+    SyntaxError, MemoryError
+        As `ast.parse`, of what is no Python.
     """
     found: dict[str, str] = {}
     waiting = [(name, package) for name in imported_names(source, package)]
@@ -116,7 +121,7 @@ def imported_sources(source: str, package: str = "") -> dict[str, str]:
 
 
 def source_digest(source: str, package: str = "") -> str:
-    """Digest of a source and of all that it imports (`imported_sources`)."""
+    """Digest of a source and of all that it imports; SyntaxError or MemoryError as of `imported_sources`."""
     return _digest_with(source, imported_sources(source, package))
 
 
@@ -135,6 +140,8 @@ def module_digest(module: str, source: str) -> str:
     SourceChangedError
         If it or a module that it imports is not what stands in its file: something of it was replaced
         (`sources.refuse_replaced`), or the file, of the library, was edited since this process began.
+    SyntaxError, MemoryError
+        As of `imported_sources`.
     """
     imported = imported_sources(source, module.rpartition(".")[0])
     for name, text in {**imported, module: source}.items():

@@ -55,7 +55,7 @@ def _origin(node, package):
 
 
 def library_file(module: str) -> Path | None:
-    """The file of a module of the library, in the source tree; None if there is no such module."""
+    """The file of a module of the library, in the source tree; None if there is no such module, OSError for no name."""
     return _file_below(profiles.ROOT, module)
 
 
