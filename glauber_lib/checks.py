@@ -227,9 +227,8 @@ def check_states(
     ValueError
         Unless all tokens are integers in 0 .. n_tokens - 1, and every state has a site.
     """
-    rows = (
-        [unmasked(states, "states")] if isinstance(states, np.ndarray) else [unmasked(row, "states") for row in states]
-    )  # type: ignore
+    listed: Any = [states] if isinstance(states, np.ndarray) else states
+    rows = [unmasked(row, "states") for row in listed]
     if len({row.shape for row in rows}) <= 1:
         whole = unmasked(states, "states")
         rows = [np.stack(rows) if whole.dtype == object and rows else whole]  # of tuples in a Series

@@ -191,8 +191,9 @@ def measure_rectangles(model: ConditionalModel, rectangles: Rectangles, *, tempe
         corners = np.stack([there[rows, new], there[rows, old], here[rows, new], here[rows, old]])
         if len(banned := np.flatnonzero(~np.isfinite(corners).all(0))):
             raise ValueError(
-                f"rectangle {banned[0]}: {name_of(model)} bans one of its tokens at site {sites[banned[0]]}, or leaves "
-                f"it no chance in float64 at temperature {temperature:g}: it has no log cross-ratio, leave it out"
+                f"rectangle {banned[0]}: {name_of(model)} bans one of its tokens at site {sites[banned[0]]}, so that "
+                "it has no log cross-ratio: leave it out (a token that is not banned may have "
+                f"no chance in float64 at temperature {temperature:g})"
             )
         cross_ratio = (corners[0] - corners[1]) - (corners[2] - corners[3])
         rounding = 8 * np.finfo(float).eps * np.abs(corners).max(0)
