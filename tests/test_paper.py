@@ -309,7 +309,7 @@ def test_a_claim_is_recorded_with_what_its_entry_says_as_json_can_hold_it(root, 
     }  # fmt: skip
     printed = capsys.readouterr().out
     assert all(
-        part in printed for part in ("bounds/alpha: 0.5 [0.25, –]", "20 contexts", "published 0.25", "undecided")
+        part in printed for part in ("bounds/alpha: 0.5 [0.25, ∞]", "20 contexts", "published 0.25", "undecided")
     )
     assert run.published("bounds/alpha") == 0.25
 
