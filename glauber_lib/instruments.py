@@ -220,7 +220,7 @@ class LexicalTopicScorer:
 
     def __init__(self, passages: pd.DataFrame):
         check_columns(passages, ["text", "topic"], "passages")
-        self.labels, passages = list(TOPICS), passages[passages.topic.isin(list(TOPICS))]
+        self.labels, passages = list(TOPICS), passages.loc[passages.topic.isin(list(TOPICS))]
         if not set(passages.topic) >= set(TOPICS):
             raise ValueError(f"'lexical' learns from passages labelled with all of {self.labels}: name another scorer")
         self._words = TfidfVectorizer(sublinear_tf=True, stop_words="english")

@@ -462,9 +462,9 @@ def test_scores_that_are_not_those_of_texts_and_labels_are_refused(scores, tiny)
 def test_a_scorer_keeps_its_own_topics():
     topics = {"x": ["aaa"], "y": ["bb b"]}
     scorer, key = TopicScorer(Letters(), topics=topics), None
-    key = json.dumps(scorer.topics)
+    key = json.dumps(dict(scorer.topics))
     topics["x"].append("bbbbbbb")
-    assert json.dumps(scorer.topics) == key and TopicScorer(Letters(), topics=topics).topics != scorer.topics
+    assert json.dumps(dict(scorer.topics)) == key and TopicScorer(Letters(), topics=topics).topics != scorer.topics
 
 
 class Letters:

@@ -304,12 +304,12 @@ def test_a_claim_is_recorded_with_what_its_entry_says_as_json_can_hold_it(root, 
     (claim,) = json.loads(json.dumps(run.claims))
     assert claim == {
         "id": "bounds/alpha", "statement": "Alpha is below one.", "published": 0.25, "printed": "Table 2",
-        "measured": 0.5, "interval": [0.25, None], "kind": "lower bound", "n": 20, "unit": "contexts",
+        "measured": 0.5, "interval": [0.25, "inf"], "kind": "lower bound", "n": 20, "unit": "contexts",
         "verdict": "undecided", "why": "must lie below 1", "contradicted_by": "An interval above one.",
     }  # fmt: skip
     printed = capsys.readouterr().out
     assert all(
-        part in printed for part in ("bounds/alpha: 0.5 [0.25, –]", "20 contexts", "published 0.25", "undecided")
+        part in printed for part in ("bounds/alpha: 0.5 [0.25, ∞]", "20 contexts", "published 0.25", "undecided")
     )
     assert run.published("bounds/alpha") == 0.25
 
@@ -635,7 +635,7 @@ def test_figures_carry_notebook_profile_and_seed(root):
     assert LABEL.encode() in (run.figures / "curve.pdf").read_bytes()
     assert run.outputs == ["curve.png", "curve.pdf"]
     first = (run.figures / "curve.pdf").read_bytes()
-    run.save_figure(figure, "curve")
+    Run("02_bounds", "smoke").save_figure(figure, "curve")
     assert (run.figures / "curve.pdf").read_bytes() == first  # no time stamp: the same figure is the same file
     plt.close(figure)
 

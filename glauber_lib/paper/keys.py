@@ -278,7 +278,8 @@ def _describe_table(table):
         labels = [table.index, frame.columns]
     if other := [kind for kind in kinds if kind != "str" and not _is_numpy(kind)]:
         raise TypeError(f"a cached result cannot depend on columns of type {other}: convert them to numpy's types")
-    beside = [describe(table.attrs)] if getattr(table, "attrs", None) else []
+    attrs = getattr(table, "attrs", None)  # an index has none
+    beside = [describe(attrs)] if attrs else []
     return [type(table).__name__, describe(labels), kinds, describe(columns), *beside]
 
 
