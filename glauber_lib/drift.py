@@ -14,7 +14,6 @@ from glauber_lib.checks import (
     check_columns,
     check_contexts,
     check_count,
-    check_indices,
     check_numbers,
     check_seed,
     check_temperatures,
@@ -171,9 +170,9 @@ def scan_drift(
     DataFrame
         Rows of `token_drift` with a column ``token``; ``lead`` is nan as there.
     """
-    tokens = check_indices(tokens, model.n_tokens, "tokens").ravel().tolist()
+    tokens = check_whole(list(tokens), "tokens", most=model.n_tokens - 1).ravel().tolist()
     states, temperatures = check_contexts(states, model.n_tokens), check_temperatures(temperatures)
-    counts = check_whole(counts, "counts", most=states.shape[1]).ravel().tolist()
+    counts = check_whole(list(counts), "counts", most=states.shape[1]).ravel().tolist()
     pairs = [(token, count) for token in tokens for count in counts]
     tables = [
         token_drift(model, states_with_count(states, token, count, seed=seed), token, temperatures).assign(token=token)

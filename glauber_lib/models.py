@@ -360,7 +360,7 @@ def check_system(n_tokens: int, n_sites: int, most: int = LARGEST) -> int:
     """The number of sites of a small system; ValueError if that is no count, or if it has more than `most` states."""
     n_tokens, n_sites = check_count(n_tokens, "n_tokens", 1), check_count(n_sites, "n_sites", 1, LARGEST)
     if n_sites * np.log(n_tokens) > np.log(most) + 1e-9:
-        raise ValueError(f"{n_tokens}^{n_sites} states are no small system: at most {most} are accepted")
+        raise ValueError(f"{n_tokens}^{n_sites} is no small system: at most {most} states are accepted")
     return n_sites
 
 

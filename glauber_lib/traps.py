@@ -65,7 +65,7 @@ def still_runs(vectors: np.ndarray, steps: ArrayLike, *, window: int = 300, thre
 
 def _check_windows(steps, window):
     """The steps of records, and steps of a window that starts at each of them."""
-    steps, window = check_whole(steps, "steps"), check_count(window, "window", 1, 2**62)
+    steps, window = check_whole(steps, "steps"), min(check_count(window, "window", least=1), 2**62)
     stride = np.diff(steps)
     if steps.ndim != 1 or not steps.size or (stride <= 0).any():
         raise ValueError(f"steps must be an increasing list, got {steps.tolist()}")
