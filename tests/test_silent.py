@@ -333,11 +333,6 @@ def test_families_at_the_threshold_stay_separate():
     assert len(traps.template_families(states, threshold=0.66)[1]) == 1
 
 
-def test_traps_that_were_never_seen_have_no_overlap():
-    found = traps.overlap_excess(np.zeros((4, 3), bool), np.zeros((4, 3), bool))
-    assert np.isnan(found.value) and np.isnan(found.interval).all()
-
-
 # Numbers -------------------------------------------------------------------------------------------------------------
 
 
