@@ -199,8 +199,9 @@ def ratio_of_independent(above: Estimate, below: Estimate) -> Estimate:
     ]
     if all(ends) and (above.interval or below.interval):
         with np.errstate(divide="ignore"):
-            l1, u1 = np.log(np.maximum(ends[0], 0)) - np.log(above.value)
-            l2, u2 = np.log(np.maximum(ends[1], 0)) - np.log(below.value)
+            sides = [-np.inf, 0], [0, np.inf]  # a value outside its own interval is as far as its nearer end
+            l1, u1 = np.clip(np.log(np.maximum(ends[0], 0)) - np.log(above.value), *sides)
+            l2, u2 = np.clip(np.log(np.maximum(ends[1], 0)) - np.log(below.value), *sides)
         interval = (float(value * np.exp(-np.hypot(l1, u2))), float(value * np.exp(np.hypot(u1, l2))))
     return Estimate(value, interval, fewer.n, fewer.unit, kind)
 
@@ -266,9 +267,11 @@ def waterfall(
 def median_estimate(values: ArrayLike, unit: str = "contexts") -> Estimate:
     """Median of independent values with its exact interval, from order statistics at 95% or more (binomial).
 
-    The interval is nan, nan below six values: their range covers less than 95%.
+    The interval is nan, nan below six values: their range covers less than 95%. ValueError for what is no list.
     """
     values = np.sort(check_numbers(values, "values"))
+    if values.ndim != 1:
+        raise ValueError(f"values must be a list of numbers, got shape {values.shape}")
     n = len(values)
     if np.isnan(values).any() or not n:
         return Estimate(np.nan, (np.nan, np.nan), n, unit)

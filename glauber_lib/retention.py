@@ -225,7 +225,7 @@ def duration_factor(duration: ArrayLike, ended: ArrayLike, predicted: ArrayLike)
     Returns
     -------
     float
-        Infinite where fewer than half of the durations ended; nan without a chain.
+        Infinite where half of the durations or fewer ended; nan without a chain.
 
     Raises
     ------

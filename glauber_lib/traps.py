@@ -151,8 +151,6 @@ def overlap_excess(still: ArrayLike, occupied: ArrayLike, *, unit: str = "chains
     still, occupied = check_flags(still, "still"), check_flags(occupied, "occupied")
     if still.ndim != 2 or still.shape != occupied.shape:
         raise ValueError(f"need the same looks at the same chains, got shapes {still.shape} and {occupied.shape}")
-    if not (still | occupied).any():
-        return Estimate(np.nan, (np.nan, np.nan), len(still), unit)
     both, one, other = (still & occupied).mean(1), still.mean(1), occupied.mean(1)
 
     def excess(both, one, other):

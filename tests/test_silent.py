@@ -13,6 +13,7 @@ from glauber_lib import draws, drift, exact, kernels, strips, traps
 from glauber_lib.chains import LONGEST, run_chains
 from glauber_lib.checks import check_numbers, check_states, check_temperature
 from glauber_lib.checksums import WeightsDigest, model_checksum, refuse_other_vocabulary, vocabulary_checksum
+from glauber_lib.contraction import median_estimate, ratio_of_independent
 from glauber_lib.couplings import coalesce
 from glauber_lib.crossover import couple_passages
 from glauber_lib.engine import Conditionals
@@ -25,6 +26,7 @@ from glauber_lib.margins import basin_escape_times, escape_probability
 from glauber_lib.models import IsingModel, RestrictedModel, TabularModel
 from glauber_lib.readings import cosine_distance
 from glauber_lib.retention import find_traps, time_traps
+from glauber_lib.stats import Estimate
 from glauber_lib.trapping import GrownSet
 
 COLD = 1e-308
@@ -331,11 +333,6 @@ def test_families_at_the_threshold_stay_separate():
     assert len(traps.template_families(states, threshold=0.66)[1]) == 1
 
 
-def test_traps_that_were_never_seen_have_no_overlap():
-    found = traps.overlap_excess(np.zeros((4, 3), bool), np.zeros((4, 3), bool))
-    assert np.isnan(found.value) and np.isnan(found.interval).all()
-
-
 # Numbers -------------------------------------------------------------------------------------------------------------
 
 
@@ -445,6 +442,16 @@ def test_influences_and_oscillations_are_not_negative():
     for read in (contraction_norms, sufficient_temperature):
         with pytest.raises(ValueError, match=">= 0"):
             read(np.array([[0.0, -1.0], [0.0, 0.0]]))
+
+
+def test_a_value_outside_its_own_interval_lies_in_that_of_a_ratio():
+    low, high = ratio_of_independent(Estimate(2.0, (3.0, 4.0), 9, "x"), Estimate(1.0, (1.0, 1.0), 9, "x")).interval
+    assert low == pytest.approx(2) and high == pytest.approx(4)
+
+
+def test_a_median_is_that_of_a_list():
+    with pytest.raises(ValueError, match="a list of numbers"):
+        median_estimate(np.ones((8, 2)))
 
 
 def test_one_site_has_no_excess():
