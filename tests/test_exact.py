@@ -424,7 +424,7 @@ def test_what_is_no_law_is_refused_and_nan_is_not_mixed(law):
 
 
 def test_a_system_that_is_not_small_is_refused():
-    with pytest.raises(ValueError, match=r"28996\^3 states is no small system|28996\^3 is no small system"):
+    with pytest.raises(ValueError, match=r"28996\^3 is no small system"):
         all_states(28_996, 3)
 
 
