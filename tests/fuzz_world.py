@@ -2,6 +2,7 @@
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -45,7 +46,7 @@ class WordModel(Watched):
     def device(self):
         return self.model.device
 
-    def scores(self, states, sites):
+    def scores(self, states, sites, hidden=None):
         found = super().scores(states, sites)
         self.answered += 1  # what the table refuses is no call
         return found
@@ -86,7 +87,7 @@ class LetterScorer:
 def build():
     """World and special values; a new model each time, so that its calls count from zero."""
     rng = np.random.default_rng(0)
-    model = WordModel(random_table(SITES, TOKENS, spread=1.0))
+    model: Any = WordModel(random_table(SITES, TOKENS, spread=1.0))
     states = rng.integers(TOKENS, size=(ROWS, SITES))
     temperatures = np.array([0.5, 1.0, 2.0])
     trace = run_chains(model, states, n_steps=400, temperature=1.0, seed=1)
@@ -105,7 +106,7 @@ def build():
     timed = escape.time_escapes(model, states[0], states[:1], 1.0, repeats=3, n_steps=200, seed=1)
     survey = traps.survey_traps(model, trace, LengthEmbedder(), stride=10, window=40, shortest=20)
     paths = rng.integers(3, size=(8, 6))
-    many = couplings_of(model, rng)
+    many = couplings_of(rng)
     frame = crossover.pair_times(many)
     fits = transition.fit_transitions(frame, 6.0, n_resamples=20, seed=1)
     visits = trace.visits(0)
@@ -425,11 +426,11 @@ def build():
     return world, special, instances, folder, model
 
 
-def couplings_of(model, rng):
-    """Coupled pairs of two lengths at five temperatures: 2 pairs are few, and enough for a fit."""
+def couplings_of(rng):
+    """Coupled pairs of two lengths at five temperatures: few, and enough for a fit."""
     return {
         n: crossover.couple_passages(
-            WordModel(random_table(n, TOKENS, seed=n)),
+            random_table(n, TOKENS, seed=n),
             rng.integers(TOKENS, size=(16, n)),
             [0.3, 0.6, 1.0, 2.0, 4.0],
             n_pairs=8,

@@ -30,7 +30,8 @@ RECORDS = [
         (RECORDS[3], [0.001, 0.0999], [0.0009, 0.11]),
         (RECORDS[4], [None], [0.0]),
         (record("left out", 3.0, [1.0, 2.0]), [3.0, 3.02], [3.1]),  # the interval of a skewed statistic
-        (record("open", 3.0, [2.0, None], kind="censored"), [1.6, 4.4], [1.4, 4.6]),
+        (record("open", 3.0, [2.0, "inf"], kind="censored"), [1.6, 4.4], [1.4, 4.6, "inf"]),
+        (record("endless", "inf", [2.0, "inf"]), ["inf"], [1e300, None]),
     ],
 )
 def test_each_value_has_the_range_of_its_kind(claim, accepted, refused):

@@ -10,6 +10,7 @@ differ by its own interval, as rounding lets paths part between machines.
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,6 +23,7 @@ from glauber_lib.paper import claims, keys, profiles
 EXACT = 0.01  # of the value: scores in float32 differ by less between machines, but thresholds may turn on them
 WIDER = 2.5  # times the interval: two independent runs differ by root two more than one from the truth, in any of many
 PARTED = 0.5  # of the value, where paths may part and no interval is known
+SHOWN = ("claim", "measured", "expected", "range", "agrees")
 UNLIKELY = 10.0  # a p-value may be so many times smaller or larger
 
 
@@ -45,22 +47,30 @@ def expected_range(claim: dict[str, Any]) -> tuple[float | None, float | None, s
     KeyError
         For no record.
     """
-    value, interval = claim["measured"], claim["interval"]
+    value, interval = _as_float(claim["measured"]), claim["interval"] and list(map(_as_float, claim["interval"]))
     if value is None:
         return None, None, ""
+    if math.isinf(value):
+        return value, value, "infinite"
     if claim["why"].startswith("p must be"):
         return value / UNLIKELY, min(1.0, value * UNLIKELY), f"a p-value, {UNLIKELY:g} times smaller or larger"
     if claim["kind"] == "exact":
         return value - EXACT * abs(value), value + EXACT * abs(value), "exact, but for the rounding of scores"
-    if interval and None not in interval and interval[0] < interval[1]:
+    if interval and None not in interval and interval[0] < interval[1] and not math.isinf(interval[1] - interval[0]):
         low, high = (value + WIDER * (end - value) for end in interval)
         margin = EXACT * abs(value)  # an interval may leave its value out, or end at it
         return min(low, value - margin), max(high, value + margin), f"its own interval, {WIDER:g} times as wide"
     return value - PARTED * abs(value), value + PARTED * abs(value), "no interval is known: rounding may part paths"
 
 
-def inside(value: float | None, low: float | None, high: float | None) -> bool:
+def _as_float(value):
+    """A number of a record, which may be infinite and stands as a text then."""
+    return None if value is None else float(value)
+
+
+def inside(value: float | str | None, low: float | str | None, high: float | str | None) -> bool:
     """Whether a measured value lies in a range; one that is lacking does where nothing was expected."""
+    value, low, high = map(_as_float, (value, low, high))
     if value is None or low is None or high is None:
         return value is None and low is None and high is None
     return bool(low <= value <= high)
@@ -91,7 +101,8 @@ def side_by_side(a: Iterable[dict[str, Any]], b: Iterable[dict[str, Any]]) -> pd
         rows.append(
             {
                 "claim": id, "published": claims.number(known["published"]),
-                "first": claims.number(one and one["measured"]), "second": claims.number(other and other["measured"]),
+                "first": claims.number(one["measured"] if one else None),
+                "second": claims.number(other["measured"] if other else None),
                 "verdict": " → ".join(said), "range": f"{claims.number(low)} to {claims.number(high)}",
                 "why": why if other else "only in the first",
                 "agrees": bool(one and other and inside(other["measured"], low, high)),
@@ -128,7 +139,12 @@ def write_expected(profile: str) -> Path:
     values = {}
     for claim in found["claims"]:
         low, high, why = expected_range(claim)
-        values[claim["id"]] = {"value": claim["measured"], "low": low, "high": high, "why": why}
+        values[claim["id"]] = {
+            "value": claim["measured"],
+            "low": claims.plain(low),
+            "high": claims.plain(high),
+            "why": why,
+        }
     facts = {
         "profile": profile,
         "models": found["models"],
@@ -200,13 +216,12 @@ def report(profile: str, notebooks: Iterable[str]) -> bool:
     table, left_out = beside_expected(profile, notebooks)
     if len(table):
         print(table.drop(columns=["range", "agrees"]).to_string(index=False, max_colwidth=60))
-    print(*left_out, sep="\n")
-    odd = table[~table.agrees] if len(table) else table
-    for row in odd.itertuples(index=False):
-        print(f"{row.claim}: measured {row.measured}, expected {row.expected} ({row.range})")
-    if len(table):
-        print(f"{len(table) - len(odd)} of {len(table)} claims are as expected")
-    return not len(odd)
+        for claim, measured, value, span, agrees in zip(*(table[name] for name in SHOWN), strict=True):
+            if not agrees:
+                print(f"{claim}: measured {measured}, expected {value} ({span})")
+        print(f"{table['agrees'].sum()} of {len(table)} claims are as expected")
+    print(*left_out, sep="\n", end="\n" if left_out else "")
+    return not len(table) or bool(table["agrees"].all())
 
 
 def main(arguments: list[str] | None = None) -> int:
