@@ -47,7 +47,7 @@ def expected_range(claim: dict[str, Any]) -> tuple[float | None, float | None, s
     KeyError
         For no record.
     """
-    value, interval = _as_float(claim["measured"]), claim["interval"] and list(map(_as_float, claim["interval"]))
+    value, ends = _as_float(claim["measured"]), [_as_float(end) for end in claim["interval"] or ()]
     if value is None:
         return None, None, ""
     if math.isinf(value):
@@ -56,8 +56,9 @@ def expected_range(claim: dict[str, Any]) -> tuple[float | None, float | None, s
         return value / UNLIKELY, min(1.0, value * UNLIKELY), f"a p-value, {UNLIKELY:g} times smaller or larger"
     if claim["kind"] == "exact":
         return value - EXACT * abs(value), value + EXACT * abs(value), "exact, but for the rounding of scores"
-    if interval and None not in interval and interval[0] < interval[1] and not math.isinf(interval[1] - interval[0]):
-        low, high = (value + WIDER * (end - value) for end in interval)
+    known = [end for end in ends if end is not None and math.isfinite(end)]
+    if len(known) == 2 and known[0] < known[1]:
+        low, high = (value + WIDER * (end - value) for end in known)
         margin = EXACT * abs(value)  # an interval may leave its value out, or end at it
         return min(low, value - margin), max(high, value + margin), f"its own interval, {WIDER:g} times as wide"
     return value - PARTED * abs(value), value + PARTED * abs(value), "no interval is known: rounding may part paths"
