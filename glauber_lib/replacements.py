@@ -5,7 +5,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from glauber_lib.answers import ask
-from glauber_lib.checks import check_contexts, check_count, check_question, check_replacements, check_seed
+from glauber_lib.checks import check_contexts, check_count, check_replacements, check_seed
 from glauber_lib.models import ConditionalModel
 
 
@@ -42,7 +42,8 @@ def best_and_random(
     Banned tokens, of score -inf, are not taken; if too few others are left, some come twice, and where there is none,
     the present one stands for all. ValueError for contexts, a site or replacements that the model cannot have.
     """
-    check_question(contexts, np.full(len(contexts), check_count(site, "site")), model.n_tokens)
+    contexts = check_contexts(contexts, model.n_tokens)
+    site = check_count(site, "site", most=contexts.shape[1] - 1)
     n_replacements = check_replacements(n_replacements, "n_replacements", model.n_tokens)
     own, n_best = contexts[:, site], n_replacements // 2
     scores = ask(model, contexts, np.full(len(contexts), site)).clone()
