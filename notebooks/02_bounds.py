@@ -427,10 +427,9 @@ def draw_growth(axis):
 def draw_searches(axis):
     """Sum over i of the largest total variation found, against pairs evaluated for each (i, j)."""
     evaluated = run["search_candidates"] * np.arange(1, run["search_rounds"] + 1)
-    for found, color, dash in zip(searches, COLORS, ["-", "--", "-."], strict=False):
+    for size, found, color, dash in zip((3, 6, 9), searches, COLORS, ["-", "--", "-."], strict=False):
         reached = measured.maximum[at_search].sum(0)[found.site]
         axis.plot(evaluated, found.best.sum(0), color=color, linestyle=dash, label=f"climb, site {found.site + 1}")
-        size = 4 + 3 * found.site / max(1, max(one.site for one in searches))  # they may lie over each other
         axis.plot([measured.n_pairs], [reached], "D", color=color, markerfacecolor="none", markersize=size)
     axis.plot([], [], "D", color="black", markerfacecolor="none", label="protocol")
     axis.set(xlabel="pairs evaluated for each $(i, j)$", ylabel=r"$\sum_i$ TV, at least", ylim=(0, None))

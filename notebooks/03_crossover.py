@@ -399,8 +399,7 @@ def panel_share_met(axis):
         title=f"Coalescence, {n_pairs} pairs a point",
     )  # fmt: skip
     plotting.value_ticks(axis, temperatures)
-    axis.set_ylim(-0.03, 1.25)  # room for the legend
-    axis.legend(loc="upper left", ncols=3)
+    axis.legend(loc="lower right", ncols=2)
 
 
 # %%
