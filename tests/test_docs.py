@@ -173,6 +173,25 @@ def test_a_section_shows_the_desk_profile_where_it_ran_and_mini_elsewhere_each_n
     assert "Profile `mini`." in claims_page(mini) and "## bounds: seed 0\n" in claims_page(mini)
 
 
+def test_a_card_shows_what_names_its_model_and_keeps_the_rest(tmp_path):
+    claims = [record("a/one/x", measured=0.5), record("a/one/y", measured=0.25), record("a/two", measured=0.125)]
+    facts = {"claims": claims, "seed": 0, "not_asked": []}
+    sections = {
+        "a": {**facts, "profile": "desk", "models": ["x", "y"]},
+        "b": {**facts, "profile": "mini", "models": ["y"]},
+    }
+    card = tmp_path / "README.md"
+    card.write_text("# x\n\nText.\n", encoding="utf-8")
+    for _ in range(2):  # twice is as once
+        readme.put_into_card("x", sections, card)
+    page = card.read_text(encoding="utf-8")
+    assert page.startswith("# x\n\nText.\n") and page.count(readme.RESULTS) == 1
+    assert "`a` (profile desk, 2 models)" in page and "| 0.5 [" in page
+    assert "0.25 [" not in page and "0.125 [" not in page
+    assert "`b` (profile mini, this model alone)" in readme.results_of("y", sections)
+    assert readme.results_of("z", sections) == "No committed profile ran this model.\n"
+
+
 def test_the_readme_shows_the_claims_that_are_headlines():
     entries = read_claims()
     if not any(entry.headline for entry in entries):
