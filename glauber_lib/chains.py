@@ -313,7 +313,7 @@ def run_chains(
     file = Checkpoint(checkpoint)
     begun, past = past, file.resume(past, target, _SETTINGS)
     refuse_other_model(past, begun, f"checkpoint {str(checkpoint)!r}")
-    _check_past(past, until, max_moves if past is not begun else None, model.n_tokens)
+    _check_past(past, until, max_moves if past is not begun else None)
     make = _JumpingChains if past.holding == "geometric" else _SteppedChains
     running = make(model, past, target, until=until, max_moves=max_moves, memory=memory)
 
@@ -328,12 +328,12 @@ def run_chains(
     return file.write(running.so_far(done))
 
 
-def _check_past(past, until, max_moves, n_tokens):
+def _check_past(past, until, max_moves):
     """ValueError where what is done is of a run that another condition `until` or number of moves would have ended."""
     if max_moves is not None and np.bincount(past.chain, minlength=1).max() > max_moves:
         raise ValueError(f"the checkpoint is of another run (max_moves): a chain made more than {max_moves} moves")
-    rest = [row[row != ABSENT] for row in past.final[past.stopped >= 0]]
-    if rest and (until is None or not np.all(until(check_states(rest, n_tokens)))):
+    rest = past.final[past.stopped >= 0]
+    if len(rest) and (until is None or not np.all(until(rest))):
         raise ValueError(
             "what is done has chains that a condition `until` stopped, and the present one does not hold where they "
             "rest: give that condition again, or begin anew"

@@ -158,7 +158,7 @@ class TabularModel:
     memory = 0
 
     def __init__(self, table: npt.ArrayLike):
-        scores = torch.as_tensor(unmasked(table, "table"), dtype=torch.float64)
+        scores = torch.as_tensor(check_numbers(table, "table"), dtype=torch.float64)
         n = len(scores) if scores.ndim else 0
         if n == 0 or scores.ndim != n + 1 or len(set(scores.shape[1:])) != 1 or not scores.numel():
             raise ValueError(f"table must have shape (n, V, ..., V) with n axes of size V, got {tuple(scores.shape)}")
@@ -250,7 +250,7 @@ class IsingModel:
     n_tokens, memory = 2, 0
 
     def __init__(self, couplings: npt.ArrayLike, field: npt.ArrayLike | None = None):
-        self.couplings = torch.tensor(unmasked(couplings, "couplings"), dtype=torch.float64)  # a copy
+        self.couplings = torch.tensor(check_numbers(couplings, "couplings"), dtype=torch.float64)  # a copy
         n = len(self.couplings) if self.couplings.ndim else 0
         if n == 0 or self.couplings.shape != (n, n) or not torch.equal(self.couplings, self.couplings.T):
             raise ValueError(f"couplings must be a symmetric (n, n) matrix, got shape {tuple(self.couplings.shape)}")

@@ -539,6 +539,9 @@ solved = run.cached(
     crossover.coalescence_beside_mixing, lab_table, ends, others, run["lab_temperatures"], n_steps=run["lab_steps"],
     seed=run.seed,
 )  # fmt: skip
+met = solved["three quarters met"]  # of many pairs both ends may be the same step: the steps beside it then
+sure = solved.low.isna() & met.notna()
+solved = solved.assign(low=solved.low.mask(sure, met - 1), high=solved.high.mask(sure, met + 1))
 run.save_table(solved, "crossover-laboratory")
 
 

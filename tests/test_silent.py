@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ import pytest
 import torch
 from conftest import random_table
 
-from glauber_lib import draws, drift, exact, kernels, strips, traps
+from glauber_lib import draws, drift, exact, growth, kernels, strips, traps
 from glauber_lib.chains import LONGEST, run_chains
 from glauber_lib.checks import check_numbers, check_states, check_temperature
 from glauber_lib.checksums import WeightsDigest, model_checksum, refuse_other_vocabulary, vocabulary_checksum
@@ -24,6 +25,8 @@ from glauber_lib.influence import contraction_norms, measure_influence, sufficie
 from glauber_lib.language import CausalLM, MaskedLM
 from glauber_lib.margins import basin_escape_times, escape_probability
 from glauber_lib.models import IsingModel, RestrictedModel, TabularModel
+from glauber_lib.paper import keys
+from glauber_lib.paper.sources import SourceChangedError
 from glauber_lib.readings import cosine_distance
 from glauber_lib.retention import find_traps, time_traps
 from glauber_lib.stats import Estimate
@@ -500,3 +503,32 @@ def test_states_in_a_series_and_joints_without_a_site():
     assert check_states(pd.Series([(0, 1), (1, 1)])).tolist() == [[0, 1], [1, 1]]
     with pytest.raises(ValueError, match="an axis for each site"):
         TabularModel.from_joint(3.0)
+
+
+def test_a_condition_is_asked_on_states_as_wide_as_those_of_the_run():
+    class Any3:
+        n_tokens, memory, cache_key = 3, 0, "three tokens"
+
+        def scores(self, states, sites):
+            return torch.zeros(len(states), 3, dtype=torch.float64)
+
+    until = lambda states: (states[:, 0] == 1) | (states[:, 4] == 1)  # noqa: E731
+    trace = run_chains(Any3(), [[0, 0, 0], [0, 0, 0, 0, 0]], n_steps=6, until=until, seed=3)
+    assert (trace.stopped >= 0).tolist() == [True, False]
+    more = run_chains(Any3(), None, n_steps=12, until=until, resume=trace)
+    whole = run_chains(Any3(), [[0, 0, 0], [0, 0, 0, 0, 0]], n_steps=12, until=until, seed=3)
+    np.testing.assert_array_equal(more.final, whole.final)
+
+
+def test_complex_tables_are_refused():
+    with pytest.raises(ValueError, match="numbers"):
+        IsingModel(np.array([[0, 1j], [1j, 0]]))
+    with pytest.raises(ValueError, match="numbers"):
+        TabularModel(np.zeros((2, 3, 3), complex))
+
+
+def test_a_law_put_into_a_table_of_functions_is_seen(monkeypatch):
+    keys.function_digest(growth.compare_growth)
+    monkeypatch.setattr(growth, "GROWTH", MappingProxyType({**growth.GROWTH, "n": lambda n: n**3}))
+    with pytest.raises(SourceChangedError, match="GROWTH"):
+        keys.function_digest(growth.compare_growth)

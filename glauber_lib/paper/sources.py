@@ -4,10 +4,12 @@ import ast
 import functools
 import importlib.util
 import inspect
+import operator
 import sys
 import sysconfig
 import types
 from collections import Counter
+from collections.abc import Mapping
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,8 @@ PACKAGES = (  # whose versions count, and not their sources; the packages of the
 )  # fmt: skip
 PLACES = tuple(sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib"))  # of the standard library
 READ_ONLY = types.MappingProxyType({"MappingProxyType": types.MappingProxyType, "frozenset": frozenset})
+OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+             ast.FloorDiv: operator.floordiv, ast.Pow: operator.pow, ast.LShift: operator.lshift}  # fmt: skip
 PLAIN = (ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.UnaryOp, ast.BinOp)  # what a constant is written as
 
 
@@ -202,7 +206,22 @@ def _stands(value, name, node, source, module, own):
             constant = _evaluated(ast.unparse(node.value))
             state = isinstance(constant, list | dict | set) and not constant
             return state or (type(value) is type(constant) and value == constant)
+        return not any(_is_foreign(function, source) for function in _functions_in(value))
     return True
+
+
+def _functions_in(value):
+    """The functions that a table or a list holds, or the function that a value is."""
+    values = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else [value]
+    return [one for one in values if isinstance(one, types.FunctionType)]
+
+
+def _is_foreign(function, source):
+    """Whether a function of a table was put there from outside: a lambda of another source, or one of a notebook."""
+    code = function.__code__
+    return function.__module__ == "__main__" or (
+        code.co_name == "<lambda>" and code not in codes(source).get(code.co_qualname, ())
+    )
 
 
 def _function_stands(value, name, node, source, own):
@@ -231,6 +250,15 @@ def _is_plain(node):
     if isinstance(node, ast.Call):
         named = isinstance(node.func, ast.Name) and node.func.id in READ_ONLY and not node.keywords
         return named and all(map(_is_plain, node.args))
+    inner = list(ast.walk(node))
+    odd = (
+        isinstance(part, ast.Call)
+        or (isinstance(part, ast.BinOp) and type(part.op) not in OPERATORS)
+        or (isinstance(part, ast.Dict) and None in part.keys)
+        for part in inner
+    )
+    if any(odd):
+        return False
     parts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
     return isinstance(node, PLAIN) and all(map(_is_plain, parts))
 
@@ -238,4 +266,17 @@ def _is_plain(node):
 @functools.lru_cache(None)
 def _evaluated(expression) -> Any:
     """The value of an expression that `_is_plain`."""
-    return eval(expression, {"__builtins__": {}, **READ_ONLY})
+    return _value_of(ast.parse(expression, mode="eval").body)
+
+
+def _value_of(node):
+    """The value of an expression of literals, without running it."""
+    if isinstance(node, ast.Call):
+        return READ_ONLY[ast.unparse(node.func)](*map(_value_of, node.args))
+    if isinstance(node, ast.BinOp):
+        return OPERATORS[type(node.op)](_value_of(node.left), _value_of(node.right))
+    if isinstance(node, ast.Tuple | ast.List | ast.Set):
+        return {ast.Tuple: tuple, ast.List: list, ast.Set: set}[type(node)](map(_value_of, node.elts))
+    if isinstance(node, ast.Dict):
+        return {_value_of(key): _value_of(value) for key, value in zip(node.keys, node.values, strict=True)}
+    return ast.literal_eval(node)
