@@ -208,8 +208,15 @@ def modal_state(visits: Visits, first: int, last: int) -> tuple[np.ndarray, floa
     visits : (ndarray, ndarray, ndarray)
         From `Trace.visits`.
     first, last : int
+
+    Raises
+    ------
+    ValueError
+        For steps that the visits do not cover, as those after a chain was stopped.
     """
     states, entered, durations = visits
+    if not 0 <= first <= last <= entered[-1] + durations[-1]:
+        raise ValueError(f"the visits cover steps 0..{entered[-1] + durations[-1]}, got {first}..{last}")
     a, b = np.searchsorted(entered, [first, last], side="right") - 1
     inside = np.minimum(entered + durations, last)[a : b + 1] - np.maximum(entered, first)[a : b + 1]
     distinct, index = np.unique(states[a : b + 1], axis=0, return_inverse=True)

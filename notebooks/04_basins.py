@@ -492,7 +492,7 @@ for name in ("stays", "production"):
 run.save_figure(figure, "basins-topic-chain")
 
 # %% [markdown]
-# Most labels stay from look to look more often than independent draws would. The intervals resample chains; a label visited by fewer than five
+# Labels stay from look to look about as often as independent draws would, or more often: those whose interval does not hold the cross. The intervals resample chains; a label visited by fewer than five
 # chains has none. The measured entropy production lies among the simulated ones: no direction of time is shown, and none is excluded. Chains that
 # start at their seed topics are not in equilibrium, so even a larger value would not prove that the stationary chain lacks detailed balance.
 
@@ -740,8 +740,8 @@ run.save_figure(figure, "basins-traps")
 # independent draws. The figure does not show whether two traps are the same state.
 #
 # Measured: by how much traps found by their embedding coincide with traps found in state space, stretches of which each 300 steps spend at least
-# 90% in five states, beyond what independence of the two gives. **Claim.** Most traps belong to a family of two or more different states; an
-# interval of their share below one half would contradict it. **Claim.** Traps are read from their own states: the text of more than 90% of them is
+# 90% in five states, beyond what independence of the two gives. Measured too: the share of traps that belong to a family of two or more different states.
+# It grows with the length of the run. **Claim.** Traps are read from their own states: the text of more than 90% of them is
 # tokenised to the state again; an interval of the share below 0.9 would contradict it. The last claim was added after a first run.
 
 # %%
@@ -896,8 +896,8 @@ run.claim(
 # same seeds rises as well, and so many independent looks at noise cross the baseline too. Is there more politics than in noise? By the first scorer
 # this is undecided in both profiles, and the excess over the chains' own words in random order is zero within its interval (`politics-exceeds`). By the
 # second scorer, which reads words alone, it is undecided in the default profile and holds in `desk`. `politics-stands-out` asks for both scorers, and is
-# not shown: in `desk` the second scorer singles out politics and the first does not. So the longer chains use somewhat more words of politics than noise does;
-# that their sentences are drawn to political content is not shown. Whether the published scorers agree is open: the paper profile asks them the same.
+# not shown: in `desk` the second scorer singles out politics and the first does not. The second scorer reads words alone: the longer chains
+# use somewhat more words of politics than noise does, and that the chains are drawn to political content is not shown. Whether the published scorers agree is open: the paper profile asks them the same.
 #
 # **States and texts.** Many of the visited states are not the states of their texts (`states-that-survive`). The means over the states
 # that are differ little from the means over all (`text-is-the-state`); an excess of that size may come from states that are not their texts.
@@ -905,7 +905,7 @@ run.claim(
 # **Traps.** Cold chains are trapped, as any chain is that is cold enough, and warm ones are not over the steps that both ran (`traps-exist`). Unlike
 # those of the paper, most traps of the embedded models are perfect (`perfect-traps`); the temperatures are not the same. In the default profile more than half of the traps are cut off
 # by the end of the run, and their median duration has a lower end only; the longer runs of `desk` give a median (`trap-duration`). The two definitions of a
-# trap overlap (`trap-definitions-agree`). That most traps belong to a family is undecided in the default profile and holds in `desk` (`trap-families`).
+# trap overlap (`trap-definitions-agree`). How many traps belong to a family depends on the length of the run: a longer one has more traps a chain (`trap-families`).
 # No family was found by two chains in either, so families show where a chain went and not what the model attracts to.
 #
 # **Temperature.** That colder chains drift less far in the same steps is not shown for the coldest pair; it holds for the next pairs up to where all is

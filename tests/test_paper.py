@@ -1136,16 +1136,15 @@ def test_rows_by_length_do_not_lose_their_lengths_and_sorted_ones_lose_nothing(r
     run.save_table(pd.DataFrame({"a": [1, 3, 2]}).sort_values("a"), "sorted")
 
 
-def test_a_name_is_written_once_in_a_run(root):
-    run = Run("02_bounds", "smoke")
-    run.save_table(pd.DataFrame({"x": [1]}), "table")
-    with pytest.raises(ValueError, match=r"'table\.csv' was written already"):
-        run.save_table(pd.DataFrame({"x": [2]}), "table")
-    figure = plt.figure()
-    run.save_figure(figure, "picture")
-    with pytest.raises(ValueError, match=r"'picture\.png' was written already"):
+def test_a_cell_may_be_run_again_and_says_what_it_replaces(root, capsys):
+    run, figure = Run("02_bounds", "smoke"), plt.figure()
+    for value in (1, 2):
+        run.save_table(pd.DataFrame({"x": [value]}), "table")
         run.save_figure(figure, "picture")
+    said = capsys.readouterr().out
+    assert "table.csv was written in this run already: replaced" in said and "picture.png was written" in said
     assert run.outputs == ["table.csv", "table.md", "picture.png", "picture.pdf"]
+    assert (run.figures / "table.csv").read_text().endswith("x\n2\n")
 
 
 @pytest.mark.parametrize("file", ["training.jsonl", "training.npz"])

@@ -215,35 +215,39 @@ class Run:
         return f"{self.notebook}, profile {self.profile}, seed {self.seed}"
 
     def save_figure(self, figure: Figure, name: str) -> None:
-        """Write ``name.png`` and ``name.pdf``, with the label in their metadata; ValueError for a name twice."""
-        self._refuse_written(f"{name}.png")
+        """Write ``name.png`` and ``name.pdf``, with the label in their metadata."""
+        self._say_if_written(f"{name}.png")
         for suffix, metadata in (
             (".png", {"Description": self.label}),
             (".pdf", {"Subject": self.label, "CreationDate": None}),
         ):
             figure.savefig(self.figures / (name + suffix), metadata=metadata)
-            self.outputs.append(name + suffix)
+            self._note(name + suffix)
 
-    def _refuse_written(self, file):
+    def _say_if_written(self, file):
+        """A cell may be run again; two cells that write one file show by this line."""
         if file in self.outputs:
-            raise ValueError(f"{file!r} was written already in this run: take another name")
+            print(f"{file} was written in this run already: replaced")
+
+    def _note(self, *files):
+        self.outputs += [file for file in files if file not in self.outputs]
 
     def save_table(self, table: pd.DataFrame, name: str, *, digits: int = 3) -> pd.DataFrame:
         """Write ``name.csv`` (first line: a comment with the label) and ``name.md``; return the table.
 
         Rows are written without their index; ValueError for one that says something: it has a name, or is not the
-        numbers from zero on, in any order. ValueError too for a name that was written already.
+        numbers from zero on, in any order.
         """
         whole = pd.api.types.is_integer_dtype(table.index) and sorted(table.index) == list(range(len(table)))
         if any(name is not None for name in table.index.names) or not whole:
             raise ValueError(f"table {name!r} would lose its index {table.index.names}: reset_index() first")
-        self._refuse_written(f"{name}.csv")
+        self._say_if_written(f"{name}.csv")
         with (self.figures / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
             file.write(f"# {self.label}\n")
             table.to_csv(file, index=False, float_format="%.6g")
         text = f"{tables.markdown(table, digits)}\n\n<!-- {self.label} -->\n"
         (self.figures / f"{name}.md").write_text(text, encoding="utf-8")
-        self.outputs += [f"{name}.csv", f"{name}.md"]
+        self._note(f"{name}.csv", f"{name}.md")
         return table
 
     def finish(self) -> None:
