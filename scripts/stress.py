@@ -97,7 +97,7 @@ def main():
         print(f"undisturbed: {seconds:.0f} s", flush=True)
         while left > 0:
             shutil.rmtree(clone / "build")
-            killed, status = disturbed(clone, 0.7 * seconds, rng, left)
+            killed, status = disturbed(clone, 0.5 * seconds, rng, left)
             left -= len(killed)
             odd = differences(clone / "undisturbed", clone / "build" / "smoke" / "figures")
             orphans = kernels_of(clone)
