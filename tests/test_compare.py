@@ -29,6 +29,8 @@ RECORDS = [
         (RECORDS[2], [4.1, 11.9], [3.9, 12.1]),
         (RECORDS[3], [0.001, 0.0999], [0.0009, 0.11]),
         (RECORDS[4], [None], [0.0]),
+        (record("rounding", 6e-16, kind="exact"), [0.0, 1e-15], [1e-5]),
+        (record("none", 0.0, kind="upper bound"), [0.0, -0.05], [0.2]),
         (record("left out", 3.0, [1.0, 2.0]), [3.0, 3.02], [3.1]),  # the interval of a skewed statistic
         (record("open", 3.0, [2.0, "inf"], kind="censored"), [1.6, 4.4], [1.4, 4.6, "inf"]),
         (record("endless", "inf", [2.0, "inf"]), ["inf"], [1e300, None]),

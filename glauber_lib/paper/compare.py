@@ -23,6 +23,7 @@ from glauber_lib.paper import claims, keys, profiles
 EXACT = 0.01  # of the value: scores in float32 differ by less between machines, but thresholds may turn on them
 WIDER = 2.5  # times the interval: two independent runs differ by root two more than one from the truth, in any of many
 PARTED = 0.5  # of the value, where paths may part and no interval is known
+LEAST = {"exact": 1e-6, "parted": 0.1}  # half of a range at least, for what is zero or rounding
 SHOWN = ("claim", "measured", "expected", "range", "agrees")
 UNLIKELY = 10.0  # a p-value may be so many times smaller or larger
 
@@ -55,13 +56,15 @@ def expected_range(claim: dict[str, Any]) -> tuple[float | None, float | None, s
     if claim["why"].startswith("p must be"):
         return value / UNLIKELY, min(1.0, value * UNLIKELY), f"a p-value, {UNLIKELY:g} times smaller or larger"
     if claim["kind"] == "exact":
-        return value - EXACT * abs(value), value + EXACT * abs(value), "exact, but for the rounding of scores"
+        margin = max(EXACT * abs(value), LEAST["exact"])
+        return value - margin, value + margin, "exact, but for the rounding of scores"
     known = [end for end in ends if end is not None and math.isfinite(end)]
     if len(known) == 2 and known[0] < known[1]:
         low, high = (value + WIDER * (end - value) for end in known)
         margin = EXACT * abs(value)  # an interval may leave its value out, or end at it
         return min(low, value - margin), max(high, value + margin), f"its own interval, {WIDER:g} times as wide"
-    return value - PARTED * abs(value), value + PARTED * abs(value), "no interval is known: rounding may part paths"
+    margin = max(PARTED * abs(value), LEAST["parted"])
+    return value - margin, value + margin, "no interval is known: rounding may part paths"
 
 
 def _as_float(value):
