@@ -427,7 +427,6 @@ def panel_share_met(axis):
         title=f"Coalescence, {n_pairs} pairs a point",
     )  # fmt: skip
     plotting.value_ticks(axis, temperatures)
-    axis.legend(loc="lower right", ncols=2)
 
 
 # %%
@@ -449,7 +448,6 @@ def panel_scaled_time(axis, collapsed):
         xlabel=r"reduced temperature $\tau / \tau_c(n)$" if collapsed else "temperature τ",
     )  # fmt: skip
     plotting.plain_ticks(axis.yaxis)
-    axis.legend()
 
 
 # %%
@@ -461,9 +459,12 @@ def panel_centers(axis):
     over_lengths(draw)
     axis.set(
         xscale="log", xlabel="sequence length $n$", ylabel=r"transition temperature $\tau_c$",
-        title=r"$\tau_c(n)$, 95% intervals",
+        title=r"$\tau_c(n)$ of the fits, 95% intervals",
     )  # fmt: skip
+    read = [direct[n][1] for n in coupling_lengths]
+    axis.plot(np.multiply(coupling_lengths, 1.04), read, "x", color="black", label="read off the shares")
     plotting.value_ticks(axis, coupling_lengths)
+    axis.legend(loc="upper left")
 
 
 figure, axes = plt.subplots(2, 2, figsize=(PAGE, 5.4))
@@ -471,13 +472,14 @@ panel_share_met(axes[0, 0])
 panel_centers(axes[0, 1])
 panel_scaled_time(axes[1, 0], collapsed=False)
 panel_scaled_time(axes[1, 1], collapsed=True)
+figure.legend(*axes[1, 0].get_legend_handles_labels(), loc="outside upper center", ncols=7)
 run.save_figure(figure, "fig2-crossover")
 
 # %% [markdown]
 # The share of pairs that meet within the budget passes smoothly from few to all (bars: 95% Wilson intervals; curves: the log-normal fits, which
 # need not follow the coldest points).
 # Below, Kaplan–Meier medians with 95% intervals, cut at the budget (grey line), and the fitted medians; right, the same with each temperature over
-# $\tau_c(n)$. Above the grey line the curves are extrapolated: no pair was followed so long.
+# $\tau_c(n)$. Crosses: the temperature at which half of the pairs meet, read off the shares made monotone, without a model. Above the grey line the curves are extrapolated: no pair was followed so long.
 # The figure does not show where mixing is fast in any absolute sense, because $\tau_c$ depends on κ.
 #
 # Two more views of the longest texts: Kaplan–Meier curves, where pairs that have not met at the end of the budget are censored and not dropped,
