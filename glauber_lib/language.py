@@ -285,9 +285,8 @@ class CausalLM(LanguageModel):
 
     def __init__(self, network: Any, tokenizer: Any, **options: Any):
         super().__init__(network, tokenizer, **options)
-        self.max_sites = n_positions(
-            network, self.vocabulary
-        )  # the beginning takes the place of the last token, which none follows
+        # the beginning takes the place of the last token, which none follows
+        self.max_sites = n_positions(network, self.vocabulary)
         starts = [tokenizer.bos_token_id, tokenizer.cls_token_id, tokenizer.eos_token_id]
         start = next((k for k in starts if k is not None), None)
         if start is None:

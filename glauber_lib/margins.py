@@ -33,7 +33,8 @@ def scores_by_site(model: ConditionalModel, states: np.ndarray) -> Iterator[tupl
     scores : torch.Tensor, float64[K, V]
         A copy that the caller may write to.
     """
-    size, n = check_contexts(states, model.n_tokens).shape
+    states = check_contexts(states, model.n_tokens)
+    size, n = states.shape
     sites, repeated = np.tile(np.arange(n), size), np.repeat(states, n, axis=0)
     for rows in chunks(np.arange(size * n), 256):
         yield rows, ask(model, repeated[rows], sites[rows]).to(torch.float64, copy=True)

@@ -326,9 +326,8 @@ def read_off(n, *shares):
 
 
 direct = {n: read_off(n, 0.25, 0.5, 0.75) for n in coupling_lengths}
-direct_widths = {
-    n: np.log(high / low) / 1.349 for n, (low, _, high) in direct.items()
-}  # of a normal law: its deviation
+# the quartiles of a normal law are 1.349 standard deviations apart
+direct_widths = {n: np.log(high / low) / 1.349 for n, (low, _, high) in direct.items()}
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -344,7 +343,8 @@ for n, fit in found.items():
     few = stats.share_estimate(int(coldest.sum()), n_pairs, unit="pairs")
     run.claim(f"crossover/few-meet-at-the-coldest/{n}", few, note=f"τ = {temperatures.min():g}, {fit.steps:.0f} steps")
 
-
+# %%
+# NBVAL_CHECK_OUTPUT
 fine = np.geomspace(temperatures.min(), temperatures.max(), 400)
 
 
@@ -355,9 +355,8 @@ def center_within(fit, steps):
 
 
 sooner = {n: center_within(found[n], found[n].steps / 2) for n in (largest, min(found))}
-ordered = sorted(found)
 steps_up = [
-    (n, below, transition.ratio_of_centers({k: found[k] for k in (below, n)})) for below, n in pairwise(ordered)
+    (n, below, transition.ratio_of_centers({k: found[k] for k in (below, n)})) for below, n in pairwise(sorted(found))
 ]
 neighbours = ", ".join(
     f"{n}/{below} {one.value:.2f}" + (f" [{one.interval[0]:.2f}, {one.interval[1]:.2f}]" if one.interval else "")

@@ -1,7 +1,5 @@
 """Ordinary arguments for `fuzz`: one small system, what was measured on it, and texts, by the names of parameters."""
 
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -11,13 +9,11 @@ import torch
 from conftest import TEXTS, Watched, random_table
 
 from glauber_lib import (
-    contraction,
     couplings,
     crossover,
     drift,
     escape,
     exact,
-    hitting,
     incompatibility,
     influence,
     strips,
@@ -31,6 +27,7 @@ from glauber_lib.checks import check_state
 from glauber_lib.hub import Location
 from glauber_lib.paper.claims import Entry
 from glauber_lib.paper.profiles import Cost
+from glauber_lib.readings import moves_in_words
 from glauber_lib.stats import Estimate
 
 SITES, TOKENS, ROWS = 3, 4, 4
@@ -252,7 +249,6 @@ def build():
         "entries": [Entry("a/b", "x", "measured")],
         "id": "a/b",
         "shares": [0.5, 0.2],
-        "visits_": visits,
         "vectors": LengthEmbedder().embed(TEXTS[:5]),
         "reference": LengthEmbedder().embed(TEXTS[:5]),
         "up": np.array([0.2, 0.3]),
@@ -263,7 +259,6 @@ def build():
         "field": np.zeros(2),
         "log_joint": rng.normal(size=(2, 2)),
         "flags": np.array([0, 1, 1, 0], bool),
-        "successes_": 3,
         "design": np.stack([np.ones(8), lengths], 1),
         "index": np.arange(6),
     }
@@ -351,7 +346,7 @@ def build():
         "plotting.matrix": {"values": rng.random((3, 3)), "labels": list("abc")},
         "plotting.plain_ticks": {"axis": axes.xaxis},
         "plotting.value_ticks": {"values": [0.5, 1.0]},
-        "plotting.moves_as_html": {"table": hitting_table(model, trace)},
+        "plotting.moves_as_html": {"table": first_moves(model, trace)},
         "readings.cosine_distance": {},
         "traps.still_runs": {"vectors": LengthEmbedder().embed(TEXTS[:40]), "steps": np.arange(40) * 10},
         "traps.inside_runs": {"runs": [(0, 100)]},
@@ -406,7 +401,6 @@ def build():
         "paper.profiles.load_profile": {"profile": "smoke", "notebook": "01_incompatibility"},
         "paper.check.find_model": {"name": "minilm-3l", "roles": ["model"]},
     }
-    folder = Path(tempfile.mkdtemp())
     instances = {
         "Trace": trace,
         "Coalescence": pairs,
@@ -422,8 +416,7 @@ def build():
         "Cost": Cost("model", 3, 10),
         "Location": Location("here", 3, ""),
     }
-    assert contraction and hitting
-    return world, special, instances, folder, model
+    return world, special, instances, model
 
 
 def couplings_of(rng):
@@ -441,8 +434,6 @@ def couplings_of(rng):
     }
 
 
-def hitting_table(model, trace):
+def first_moves(model, trace):
     """The first moves of a chain in words."""
-    from glauber_lib.readings import moves_in_words
-
     return moves_in_words(model, trace, 0, range(3))

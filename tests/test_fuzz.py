@@ -63,7 +63,7 @@ class Trial:
 
     def __init__(self, name, world):
         function, owner = CALLS[name]
-        ordinary, special, instances, _, self.model = world
+        ordinary, special, instances, self.model = world
         if owner is not None:
             if owner.__name__ not in instances:
                 pytest.skip(f"no ordinary {owner.__name__}")
