@@ -184,45 +184,12 @@ def slope_in_log_length(values: ArrayLike, n: ArrayLike, *, unit: str) -> Estima
     if values.ndim != 2 or values.shape[1] != len(n):
         raise ValueError(f"values must have shape (units, {len(n)}), one for each length, got {values.shape}")
     slopes = np.polyfit(np.log(n), values.T, 1)[0]
-    return _mean(slopes, unit, rounding=1e-12 * np.abs(values).max(initial=0.0) / np.ptp(np.log(n)))
+    return _mean(slopes, unit, 1e-12 * np.abs(values).max(initial=0.0) / np.ptp(np.log(n)))
 
 
-def late_share(time: ArrayLike, after: ArrayLike, groups: ArrayLike, *, unit: str) -> Estimate:
-    """Of the trials that are not there by some step, the share that gets there until the end: mean over groups.
-
-    Parameters
-    ----------
-    time : array_like, float[K]
-        Time of the event; infinite if it was not seen.
-    after : array_like, float[K]
-        The step of each trial from which on it counts.
-    groups : array_like, [K]
-        What was drawn independently. A group none of whose trials is left at `after` does not count.
-    unit : str
-        What a group is.
-
-    Raises
-    ------
-    ValueError
-        If a time is nan, or a group missing.
-
-    Returns
-    -------
-    Estimate
-        With Student's interval, cut to 0 and 1; no interval if all groups have the same share.
-    """
-    time, after = check_numbers(time, "times"), check_numbers(after, "after")
-    groups = check_labels(groups, "groups")
-    if np.isnan(time).any() or np.isnan(after).any():
-        raise ValueError("times must be numbers, infinite where the event was not seen, got nan")
-    table = pd.DataFrame({"group": groups, "late": np.isfinite(time)})[time > after]
-    return _mean(table.groupby("group").late.mean().to_numpy(float), unit, within=(0, 1))
-
-
-def _mean(values, unit, within=(-np.inf, np.inf), rounding=1e-12):
+def _mean(values, unit, rounding):
     if len(values) < 2 or np.ptp(values) <= rounding:  # equal values do not say how far the next would be
         return Estimate(float(values.mean()) if len(values) else np.nan, None, len(values), unit)
     scale = float(scale_of(values))
     half = scipy.stats.t.ppf(0.975, len(values) - 1) * (values / scale).std(ddof=1) * scale / np.sqrt(len(values))
-    low, high = np.clip([values.mean() - half, values.mean() + half], *within)
-    return Estimate(float(values.mean()), (float(low), float(high)), len(values), unit)
+    return Estimate(float(values.mean()), (float(values.mean() - half), float(values.mean() + half)), len(values), unit)

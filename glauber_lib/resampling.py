@@ -38,15 +38,18 @@ def scale_of(values: np.ndarray, axis: int | tuple[int, ...] | None = None, *, o
     return np.where(extreme, np.ldexp(1.0, np.frexp(largest)[1] - 1), 1.0)
 
 
-def mean_interval(values: np.ndarray, units: Sequence[np.ndarray], n_resamples: int, seed: int) -> Interval | None:
+def mean_interval(
+    values: np.ndarray, units: Sequence[np.ndarray], n_resamples: int, seed: int, tail: float = 0.025
+) -> Interval | None:
     """The studentised interval of the mean of rows drawn in units, Student's if there are fewer than `FEWEST`.
 
+    A share `tail` lies beyond either end.
     None if so many resamples repeat one value that they have no standard error. Ends are nan where a value is no finite
     number. The units share out the rows: every unit has one at least. ZeroDivisionError of
     fewer than two units, IndexError for rows that are not there.
     """
     if (scale := float(scale_of(values))) != 1:
-        found = mean_interval(values / scale, units, n_resamples, seed)
+        found = mean_interval(values / scale, units, n_resamples, seed, tail)
         return found and (found[0] * scale, found[1] * scale)
     n, mean = len(units), values.mean()
     size = np.array([len(rows) for rows in units], float)
@@ -59,7 +62,7 @@ def mean_interval(values: np.ndarray, units: Sequence[np.ndarray], n_resamples: 
 
     spread = error(np.ones(n), 0.0)
     if n < FEWEST or spread <= 1e-12 * abs(mean):
-        far = scipy.stats.t.ppf(0.975, n - 1)
+        far = scipy.stats.t.isf(tail, n - 1)
         return with_width(mean - far * spread, mean + far * spread)
     times = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=n_resamples).astype(float)
     shift = times @ excess / (times @ size)
@@ -67,28 +70,28 @@ def mean_interval(values: np.ndarray, units: Sequence[np.ndarray], n_resamples: 
     spread_out = errors > 1e-6 * spread
     if spread_out.mean() < 0.99:
         return None
-    low, high = np.quantile(shift[spread_out] / errors[spread_out], [0.025, 0.975])
+    low, high = np.quantile(shift[spread_out] / errors[spread_out], [tail, 1 - tail])
     return with_width(mean - high * spread, mean - low * spread)
 
 
-def bca_interval(statistic: Callable, n: int, n_resamples: int, seed: int) -> Interval:
+def bca_interval(statistic: Callable, n: int, n_resamples: int, seed: int, tail: float = 0.025) -> Interval:
     """The interval of a statistic of the numbers of `n` units, at the raised level; nan, nan where it has no width.
 
     ZeroDivisionError for fewer than two units, OverflowError or ValueError for resamples that are no count.
     """
-    tail = float(scipy.stats.norm.sf(np.sqrt(n / (n - 1)) * scipy.stats.t.ppf(0.975, n - 1)))
+    raised = float(scipy.stats.norm.sf(np.sqrt(n / (n - 1)) * scipy.stats.t.isf(tail, n - 1)))
     with warnings.catch_warnings(), np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         warnings.simplefilter("ignore", scipy.stats.DegenerateDataWarning)
         result = scipy.stats.bootstrap(
             (np.arange(n),), statistic, vectorized=False, n_resamples=n_resamples, method="BCa",
-            confidence_level=1 - 2 * tail, rng=np.random.default_rng(seed),
+            confidence_level=1 - 2 * raised, rng=np.random.default_rng(seed),
         )  # fmt: skip
     ends, draws = result.confidence_interval, result.bootstrap_distribution
     if (scale := float(scale_of(draws))) != 1:  # the cubes of the jackknife would underflow
-        low, high = bca_interval(lambda rows: statistic(rows) / scale, n, n_resamples, seed)
+        low, high = bca_interval(lambda rows: statistic(rows) / scale, n, n_resamples, seed, tail)
         return low * scale, high * scale
     interval = with_width(ends.low, ends.high)
-    return percentile_interval(draws, tail) if np.isnan([*interval, *draws]).any() else interval
+    return percentile_interval(draws, raised) if np.isnan([*interval, *draws]).any() else interval
 
 
 def check_tail(tail: float) -> float:

@@ -168,17 +168,18 @@ def bootstrap_estimate(
     groups: ArrayLike | None = None,
     n_resamples: int = 2_000,
     seed: int = 0,
+    looks: int = 1,
 ) -> Estimate:
     """A statistic, by default the mean, with its `bootstrap_interval`; both are nan if a sample holds nan.
 
     Parameters
     ----------
-    *samples, statistic, groups, n_resamples, seed
+    *samples, statistic, groups, n_resamples, seed, looks
         See `bootstrap_interval`.
     unit : str
         What a group is or, without groups, a row.
     """
-    options = {"statistic": statistic, "groups": groups, "n_resamples": n_resamples, "seed": seed}
+    options = {"statistic": statistic, "groups": groups, "n_resamples": n_resamples, "seed": seed, "looks": looks}
     interval, unknown = bootstrap_interval(*samples, **options), any(map(has_nan, samples))
     columns = [check_numbers(sample, "samples") for sample in samples]  # tables would be matched by their labels
     n = len(members(groups, len(columns[0])))
@@ -191,6 +192,7 @@ def bootstrap_interval(
     groups: ArrayLike | None = None,
     n_resamples: int = 2_000,
     seed: int = 0,
+    looks: int = 1,
 ) -> Interval:
     r"""95% bootstrap interval of a statistic, rows resampled together.
 
@@ -210,7 +212,9 @@ def bootstrap_interval(
     groups : array_like, [K], optional
         The group of each row, any labels.
     n_resamples : int
-        At least 40, of which one lies beyond either end.
+        At least 40 for each look, of which one lies beyond either end.
+    looks : int
+        Intervals that are read together, of which this is one: all hold at 95% together (Bonferroni).
     seed : int
 
     Returns
@@ -226,6 +230,9 @@ def bootstrap_interval(
         each row, or for fewer resamples.
     """
     seed, n_resamples = check_seed(seed), check_count(n_resamples, "n_resamples", least=40)
+    tail = 0.025 / check_count(looks, "looks", least=1)
+    if n_resamples * tail < 1 - 1e-9:
+        raise ValueError(f"{looks} looks need {40 * looks} resamples, got {n_resamples}")
     columns = [check_numbers(sample, "samples") for sample in samples]
     if len({column.shape for column in columns}) != 1 or columns[0].ndim != 1:
         raise ValueError(f"samples must be rows of one length, got shapes {[column.shape for column in columns]}")
@@ -235,8 +242,8 @@ def bootstrap_interval(
     if len(units) < 2 or any(map(has_nan, columns)):
         return np.nan, np.nan
     if mean and groups is None and np.asarray(samples[0]).dtype == bool:
-        return wilson_interval(int(columns[0].sum()), len(units))
-    found = mean_interval(columns[0], units, n_resamples, seed) if mean else None
+        return wilson_interval(int(columns[0].sum()), len(units), looks=looks)
+    found = mean_interval(columns[0], units, n_resamples, seed, tail) if mean else None
     if found or len(units) < FEWEST:
         return found or (np.nan, np.nan)
 
@@ -244,7 +251,7 @@ def bootstrap_interval(
         rows = chosen if groups is None else np.concatenate([units[k] for k in chosen])
         return statistic(*(column[rows] for column in columns))
 
-    return bca_interval(of_units, len(units), n_resamples, seed)
+    return bca_interval(of_units, len(units), n_resamples, seed, tail)
 
 
 def share_estimate(successes: int, n: int, *, unit: str) -> Estimate:
@@ -253,13 +260,16 @@ def share_estimate(successes: int, n: int, *, unit: str) -> Estimate:
     return Estimate(float(successes / n) if n else np.nan, interval, n, unit)
 
 
-def wilson_interval(successes: int, n: int) -> Interval:
-    """95% interval of a share (Wilson, 1927): the shares that a score test does not reject; nan, nan of no unit."""
-    n = check_count(n, "n")
+def wilson_interval(successes: int, n: int, *, looks: int = 1) -> Interval:
+    """95% interval of a share (Wilson, 1927): the shares that a score test does not reject; nan, nan of no unit.
+
+    For `looks` see `bootstrap_interval`.
+    """
+    n, level = check_count(n, "n"), 1 - 0.05 / check_count(looks, "looks", least=1)
     successes = check_count(successes, "successes", most=n)
     if not n:
         return np.nan, np.nan
-    low, high = scipy.stats.binomtest(successes, n).proportion_ci(method="wilson")
+    low, high = scipy.stats.binomtest(successes, n).proportion_ci(level, method="wilson")
     return float(low), float(high)
 
 

@@ -1,33 +1,30 @@
 r"""The transition of coalescence: its temperature, its width, and whether lengths collapse on one curve (paper §6.1).
 
-Coalescence times of one length are modelled as log-normal with a location that is a parabola in log temperature,
-
-.. math:: \log T = \beta_0 + \beta_1 u + \beta_2 u^2 + \sigma \varepsilon, \qquad u = \log \tau,
-
-and pairs that have not met enter as censored. Half of the pairs meet within :math:`\kappa n \log n` steps at the
-temperature :math:`\tau_c` where the location equals the logarithm of so many steps. There the share met passes from a
-half with the slope :math:`1/w` in units of the normal curve: :math:`w = \sigma / |\beta_1 + 2 \beta_2 \log \tau_c|` is
-the width in log temperature.
+The share of the pairs that meet within :math:`\kappa n \log n` steps is measured at every temperature and made monotone
+(isotonic regression). Between the temperatures its normal quantile is linear in log temperature. No law of the times is
+assumed. The transition temperature :math:`\tau_c` is the temperature at which half of the pairs meet. The width is the
+distance in log temperature from a quarter to three quarters, over 1.349: of a normal curve that is one standard
+deviation. A distance shorter than the step of the grid there is not resolved, and gives no width: the shares beside it
+are nearly zero or one, and do not tell how steep the curve is.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
-from scipy.special import ndtr
+from scipy.optimize import isotonic_regression
+from scipy.special import ndtri
 
-from glauber_lib.censored import LogNormalFit, fit_log_normal, group_weights, resampled_interval
-from glauber_lib.checks import check_columns, check_temperature, check_whole
-from glauber_lib.stats import Estimate, Interval
+from glauber_lib.censored import group_weights, resampled_interval
+from glauber_lib.checks import check_columns, check_numbers, check_temperature, check_whole
+from glauber_lib.crossover import budget
+from glauber_lib.stats import Estimate, Interval, share_estimate
 from glauber_lib.survival import time_until
 
-
-def _columns(temperature):
-    """Design [K, 3] of temperatures."""
-    log = np.log(np.asarray(temperature, float))
-    return np.column_stack([np.ones_like(log), log, log**2])
+LEVELS = (0.25, 0.5, 0.75)
+QUARTILES = float(ndtri(0.75) - ndtri(0.25))  # of a normal law, in standard deviations: 1.349
 
 
 @dataclass(frozen=True)
@@ -37,62 +34,45 @@ class Transition:
     Attributes
     ----------
     n : int
-    steps : float
+    steps : int
         The budget that defines it, :math:`\kappa n \log n`.
     center : float
         Temperature at which half of the pairs meet within `steps`; nan if it is not within the temperatures tried.
     width : float
-        In log temperature, see the module; nan like `center`.
+        In log temperature, see the module; nan if a quarter or three quarters are not within the temperatures tried, or
+        are closer than these.
     interval : (float, float)
         95% interval of `center`, from its bootstrap.
-    fit, draws : LogNormalFit
-        Of the data, and of every resample of the pairs. All lengths share the resamples.
-    range : (float, float)
-        The lowest and the highest temperature tried.
+    temperatures : ndarray, float64[K]
+        Those tried, in rising order.
+    shares : ndarray, float64[K]
+        Share of the pairs that meet within `steps`, made monotone.
+    centers, widths : ndarray, float64[R]
+        Of every resample of the pairs.
+    medians : ndarray, float64[R + 1, K]
+        Median coalescence time of the data (first row) and of every resample; infinite where fewer than half met.
     n_pairs : int
+    resamples : str
+        Digest of the resamples. What is said of several lengths together asks for the same resamples of all.
     """
 
     n: int
-    steps: float
+    steps: int
     center: float
     width: float
     interval: Interval
-    fit: LogNormalFit
-    draws: LogNormalFit
-    range: Interval
+    temperatures: np.ndarray
+    shares: np.ndarray
+    centers: np.ndarray
+    widths: np.ndarray
+    medians: np.ndarray
     n_pairs: int
+    resamples: str
 
     def __str__(self):
         if np.isnan(self.center):
             return "τ_c outside the grid"
         return f"τ_c = {self.center:.2f} [{self.interval[0]:.2f}, {self.interval[1]:.2f}]"
-
-    def median(self, temperature: ArrayLike) -> np.ndarray:
-        """Fitted median coalescence time at `temperature`; ValueError unless that is positive and finite."""
-        return np.exp(_columns(check_temperature(temperature, np.shape(temperature))) @ self.fit.coefficients[0])
-
-    def share_met(self, temperature: ArrayLike) -> np.ndarray:
-        """Fitted share of the pairs that meet within `steps` at `temperature`."""
-        return ndtr((np.log(self.steps) - np.log(self.median(temperature))) / self.fit.spread[0])
-
-    def bootstrap(self) -> tuple[np.ndarray, np.ndarray]:
-        """Center and width of every resample, float64[R] each."""
-        return _center_and_width(self.draws, self.steps, None)
-
-
-def _center_and_width(fit, steps, inside):
-    """Centers and widths of fits; nan where the location does not fall through log `steps`, or outside of `inside`."""
-    c, b, a = fit.coefficients.T
-    c = c - np.log(steps)
-    root = np.sqrt(np.where(b**2 >= 4 * a * c, b**2 - 4 * a * c, np.nan))  # minus the slope where it falls
-    with np.errstate(divide="ignore", invalid="ignore"):
-        stable = 2 * c / (root - b)  # the same root as the next line, without its cancellation
-        log_center = np.where(b < 0, stable, (-b - root) / (2 * a))
-        width = fit.spread / root
-    if inside is not None:
-        out = (log_center < np.log(inside[0])) | (log_center > np.log(inside[1]))
-        log_center, width = np.where(out, np.nan, log_center), np.where(out, np.nan, width)
-    return np.exp(log_center), width
 
 
 def fit_transitions(
@@ -105,7 +85,7 @@ def fit_transitions(
     frame : DataFrame
         One row per run (`crossover.pair_times`): ``n, temperature, pair, met, time``. At least three temperatures.
     multiple : float
-        The multiple of n log n that defines the transition: the budget of the runs.
+        The multiple of n log n that defines the transition, at most that of the budget of the runs.
     n_resamples : int
         Bootstrap resamples of the pairs, each with all its temperatures and lengths.
     seed : int
@@ -113,29 +93,61 @@ def fit_transitions(
     Returns
     -------
     dict of int to Transition
-        By length; see there for where a center is nan.
+        By length; see there for where a center or a width is nan.
 
     Raises
     ------
     ValueError
         For fewer than three temperatures of a length, a multiple that is not positive, or a pair that lacks a run at
-        one of them, has two, or is not known to have met; if a column, length, temperature or pair is missing; for a
-        length that is no whole number >= 2.
+        one of them, has two, is not known to have met, or was left before `multiple` n log n steps; if a column,
+        length, temperature or pair is missing; for a length that is no whole number >= 2.
     """
     if isinstance(multiple, bool) or not 0 < multiple < np.inf:
         raise ValueError(f"multiple must be positive and finite, got {multiple}")
     _check_runs(frame)
-    out = {}
-    for n in sorted(frame.n.unique()):
-        group = frame[frame.n == n]
-        steps, design = multiple * n * np.log(n), _columns(group.temperature)
-        fit = fit_log_normal(group.time, group.met, design)
-        draws = fit_log_normal(group.time, group.met, design, group_weights(group.pair, n_resamples, seed))
-        tried, units = (float(group.temperature.min()), float(group.temperature.max())), group.pair.nunique()
-        (center,), (width,) = _center_and_width(fit, steps, tried)
-        ends = resampled_interval(np.log(center), np.log(_center_and_width(draws, steps, None)[0]), units)
-        interval = (float(np.exp(ends[0])), float(np.exp(ends[1])))
-        out[int(n)] = Transition(int(n), steps, float(center), float(width), interval, fit, draws, tried, units)
+    labels = np.sort(frame.pair.unique())
+    weights = np.vstack([np.ones(len(labels)), group_weights(labels, n_resamples, seed)])  # the first: the data
+    digest, out = hashlib.sha256(weights.tobytes() + repr(labels.tolist()).encode()).hexdigest(), {}
+    for n, group in frame.groupby("n"):
+        steps = budget(int(n), multiple)  # type: ignore[arg-type]
+        if not (group.met.astype(bool) | (group.time >= steps)).all():
+            raise ValueError(f"pairs of n = {n} that have not met must be followed for {steps} steps, got fewer")
+        times = group.time.where(group.met.astype(bool) & (group.time <= steps), np.inf)
+        table = times.groupby([group.pair, group.temperature]).first().unstack()  # rows as `labels`
+        shares = weights @ np.isfinite(table).to_numpy() / len(labels)
+        shares = np.array([row if (np.diff(row) >= 0).all() else isotonic_regression(row).x for row in shares])
+        center, width = _read_off(np.log(table.columns.to_numpy(float)), shares, len(labels))
+        ends, centers = resampled_interval(center[0], center[1:], len(labels)), np.exp(center)
+        out[int(n)] = Transition(  # type: ignore[arg-type]
+            int(n), steps, float(centers[0]), float(width[0]), (float(np.exp(ends[0])), float(np.exp(ends[1]))),  # type: ignore[arg-type]
+            table.columns.to_numpy(float), shares[0], centers[1:], width[1:], _medians(table.to_numpy(), weights),
+            len(labels), digest,
+        )  # fmt: skip
+    return out
+
+
+def _read_off(log_grid, shares, n_pairs):
+    """Log centers and widths, float[R] each, where rising shares [R, K] pass the `LEVELS`; nan where they do not.
+
+    Where a share stands at a level over several temperatures, the middle of them counts.
+    """
+    quantile = ndtri(np.clip(shares, 0.5 / n_pairs, 1 - 0.5 / n_pairs))
+    rank, levels = 1e-12 * np.arange(len(log_grid)), ndtri(LEVELS)
+    first = [np.interp(levels, row + rank, log_grid, np.nan, np.nan) for row in quantile]
+    last = [np.interp(levels, row + rank - rank[-1], log_grid, np.nan, np.nan) for row in quantile]
+    low, center, high = (np.array(first) + np.array(last)).T / 2
+    spaces = np.diff(log_grid)
+    space = spaces[np.clip(np.searchsorted(log_grid, center) - 1, 0, len(spaces) - 1)]  # the one that the center is in
+    return center, np.where(high - low >= space, (high - low) / QUARTILES, np.nan)
+
+
+def _medians(times, weights):
+    """Medians float[R, K] of times [P, K] that count `weights` [R, P] times each: the first by which half met."""
+    out = np.empty((len(weights), times.shape[1]))
+    for k, column in enumerate(times.T):
+        order = np.argsort(column, kind="stable")
+        seen = weights[:, order].cumsum(1) >= weights.sum(1, keepdims=True) / 2
+        out[:, k] = column[order][seen.argmax(1)]
     return out
 
 
@@ -148,8 +160,12 @@ def _check_runs(frame):
         )
     if not frame.met.isin([True, False]).all():  # a text such as "False" would count as met
         raise ValueError(f"met must be true or false, got {frame.met[~frame.met.isin([True, False])].iloc[0]!r}")
-    if frame.empty or frame[["n", "temperature", "pair"]].isna().any(axis=None):
-        raise ValueError(f"every run must have its n, temperature and pair, got {len(frame.dropna())} of {len(frame)}")
+    if frame.empty or frame[["n", "temperature", "pair", "time"]].isna().any(axis=None):
+        raise ValueError(
+            f"every run must have its n, temperature, pair and time, got {len(frame.dropna())} of {len(frame)}"
+        )
+    if not (check_numbers(frame.time, "times") > 0).all():
+        raise ValueError(f"times must be positive, got {frame.time.min()}")
     check_temperature(frame.temperature.to_numpy(float), (len(frame),))
     check_whole(frame.n.to_numpy(), "lengths n", least=2)
     pairs = frame.pair.unique()
@@ -166,105 +182,120 @@ def _check_runs(frame):
             )
 
 
-def medians_beside_fit(frame: pd.DataFrame, transitions: Mapping[int, Transition]) -> pd.DataFrame:
-    """Kaplan–Meier and fitted median coalescence time at every length and temperature, to check the form of the fit.
+def shares_and_medians(frame: pd.DataFrame) -> pd.DataFrame:
+    """Share of the pairs that met and Kaplan–Meier median coalescence time at every length and temperature.
 
     Returns
     -------
     DataFrame
-        ``n, τ, met`` (share), ``median`` (Kaplan–Meier, nan where fewer than half met), ``fitted``, ``ratio``.
+        ``n, τ``; ``met`` (share) with its 95% interval ``low, high`` (Wilson); ``median`` (nan where fewer than half
+        met) with its interval ``earliest, latest``, whose upper end may be infinite.
 
     Raises
     ------
     ValueError
-        If a column is missing, or the transition of a length.
+        As `fit_transitions`.
     """
-    check_columns(frame, ["n", "temperature", "met", "time"], "frame")
-    if frame.empty:
-        raise ValueError("frame must have a row, got none")
-    if lacking := sorted(set(frame.n) - set(transitions)):
-        raise ValueError(f"lengths {lacking} have no transition, got those of {sorted(transitions)}")
+    _check_runs(frame)
     rows = []
     for n, temperature in np.unique(frame[["n", "temperature"]].to_numpy(float), axis=0):
         group = frame[(frame.n == n) & (frame.temperature == temperature)]
-        seen = time_until(group.time, group.met, 0.5, unit="pairs").value
-        fitted = float(transitions[int(n)].median([temperature])[0])
-        rows.append({"n": int(n), "τ": temperature, "met": group.met.mean(), "median": seen, "fitted": fitted})
-    return pd.DataFrame(rows).assign(ratio=lambda t: t["fitted"] / t["median"])
+        met = share_estimate(int(group.met.sum()), len(group), unit="pairs")
+        median = time_until(group.time, group.met, 0.5, unit="pairs")
+        rows.append([int(n), temperature, met.value, *(met.interval or ()), median.value, *(median.interval or ())])
+    return pd.DataFrame(rows, columns=["n", "τ", "met", "low", "high", "median", "earliest", "latest"])
 
 
 # Across lengths ------------------------------------------------------------------------------------------------------
 
 
 def ratio_of_centers(transitions: Mapping[int, Transition]) -> Estimate:
-    """The transition temperature at the largest length over that at the smallest, with its interval."""
+    """The transition temperature at the largest length over that at the smallest, with its interval.
+
+    ValueError as `collapse`.
+    """
     first, last = _shortest_and_longest(transitions)
-    drawn = np.log(last.bootstrap()[0] / first.bootstrap()[0])
-    return _ratio(np.log(last.center / first.center), drawn, first.n_pairs)
+    return _ratio(np.log(last.center / first.center), np.log(last.centers / first.centers), first.n_pairs)
 
 
 def width_exponent(transitions: Mapping[int, Transition]) -> Estimate:
     """The exponent of the width in the length, by regression of its logarithm over all lengths, with its interval.
 
-    Zero: the width does not change. −1/2: it shrinks like the fluctuation of a mean over sites.
+    Zero: the width does not change. −1/2: it shrinks like the fluctuation of a mean over sites. It is nan where a width
+    is not resolved. ValueError as `collapse`.
     """
     _shortest_and_longest(transitions)
     log_n = np.log(list(transitions))
     slope = (log_n - log_n.mean()) / ((log_n - log_n.mean()) ** 2).sum()
     values = np.log([t.width for t in transitions.values()])
-    drawn = np.log([t.bootstrap()[1] for t in transitions.values()])  # (lengths, resamples)
+    drawn = np.log([t.widths for t in transitions.values()])  # (lengths, resamples)
     value, units = float(slope @ values), next(iter(transitions.values())).n_pairs
     return Estimate(value, resampled_interval(value, slope @ drawn, units), units, "pairs")
 
 
 def collapse(transitions: Mapping[int, Transition], reduced: float) -> Estimate:
-    r"""How far the scaled curves of the largest and the smallest length are apart after the collapse.
+    r"""How far the scaled times of the largest and the smallest length are apart after the collapse.
 
     Parameters
     ----------
     transitions : mapping of int to Transition
+        Of one `fit_transitions`.
     reduced : float
-        The reduced temperature :math:`x = \tau / \tau_c(n)` at which they are compared. At x = 1 they meet by
+        The reduced temperature :math:`x = \tau / \tau_c(n) > 1` at which they are compared. At x = 1 they meet by
         definition.
 
     Returns
     -------
     Estimate
-        Fitted median :math:`T_c / (n \log n)` of the largest length at x over that of the smallest, with its interval:
-        one where the curves collapse.
+        Median :math:`T_c / (n \log n)` of the largest length at x over that of the smallest, with its interval: one
+        where the curves collapse; nan beyond the temperatures tried. Between these the logarithm of the median is
+        linear in log temperature.
+
+    Raises
+    ------
+    ValueError
+        For transitions of fewer than two lengths, or of other pairs or resamples; for a reduced temperature that is
+        not above one.
     """
     first, last = _shortest_and_longest(transitions)
-    reduced = float(check_temperature(reduced))
-
-    def scaled(transition, fit, inside):
-        centers = _center_and_width(fit, transition.steps, inside)[0]
-        location = (fit.coefficients * _columns(reduced * centers)).sum(1)
-        return location - np.log(transition.n * np.log(transition.n))
-
-    value = scaled(last, last.fit, last.range)[0] - scaled(first, first.fit, first.range)[0]
-    return _ratio(value, scaled(last, last.draws, None) - scaled(first, first.draws, None), first.n_pairs)
+    if not (reduced := float(check_temperature(reduced))) > 1:
+        raise ValueError(f"reduced must be above 1, where the curves meet by definition, got {reduced}")
+    difference = _scaled(last, reduced * _all_centers(last)) - _scaled(first, reduced * _all_centers(first))
+    return _ratio(difference[0], difference[1:], first.n_pairs)
 
 
 def ratio_at(transitions: Mapping[int, Transition], temperature: float) -> Estimate:
-    r"""Fitted median :math:`T_c / (n \log n)` of the largest length over that of the smallest, at one temperature.
+    r"""Median :math:`T_c / (n \log n)` of the largest length over that of the smallest, at one temperature.
 
-    The same ratio as in `collapse` without a scale of temperature; the interval is that of the resamples at this
-    temperature.
+    The same ratio as in `collapse` without a scale of temperature; nan below a transition. ValueError as `collapse`.
     """
     first, last = _shortest_and_longest(transitions)
-    columns = _columns(check_temperature(temperature, (1,)))
+    at = np.full(len(first.centers) + 1, float(check_temperature(temperature)))
+    difference = _scaled(last, at) - _scaled(first, at)
+    return _ratio(difference[0], difference[1:], first.n_pairs)
 
-    def scaled(transition, fit):
-        return (fit.coefficients * columns).sum(1) - np.log(transition.n * np.log(transition.n))
 
-    value = scaled(last, last.fit)[0] - scaled(first, first.fit)[0]
-    return _ratio(value, scaled(last, last.draws) - scaled(first, first.draws), first.n_pairs)
+def _scaled(transition, temperatures):
+    """Logarithm of the median time over n log n, of the data and of every resample, each at its temperature."""
+    log_grid, log_steps = np.log(transition.temperatures), np.log(transition.steps)
+    out, centers = [], np.log(_all_centers(transition))
+    for at, center, medians in zip(np.log(temperatures), centers, np.log(transition.medians), strict=True):
+        known = (log_grid > center) & np.isfinite(medians)
+        knots, values = np.append(center, log_grid[known]), np.append(log_steps, medians[known])
+        out.append(np.interp(at, knots, values, np.nan, np.nan))
+    return np.array(out) - np.log(transition.n * np.log(transition.n))
+
+
+def _all_centers(transition):
+    return np.append(transition.center, transition.centers)
 
 
 def _shortest_and_longest(transitions):
-    """The transitions of the smallest and the largest length; ValueError if there are no two."""
+    """The transitions of the smallest and the largest length; ValueError unless there are two, of one bootstrap."""
     if len(transitions) < 2:
         raise ValueError(f"need transitions of two lengths or more, got {list(transitions)}")
+    if len({t.resamples for t in transitions.values()}) > 1:
+        raise ValueError("transitions must come from one call of fit_transitions, which resamples the pairs together")
     return transitions[min(transitions)], transitions[max(transitions)]
 
 

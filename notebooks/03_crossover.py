@@ -35,7 +35,6 @@ import numpy as np
 import pandas as pd
 import scipy.stats
 from sklearn.decomposition import PCA
-from sklearn.isotonic import IsotonicRegression
 
 from glauber_lib import crossover, exact, growth, hitting, models, plotting, readings, stats, survival, transition
 from glauber_lib.chains import run_chains
@@ -305,29 +304,16 @@ coupling = {
 }  # fmt: skip
 times = crossover.pair_times(coupling)
 found = transition.fit_transitions(times, kappa, n_resamples=run["resamples"], seed=run.seed)
-fitted = run.save_table(transition.medians_beside_fit(times, found), "crossover-medians")
+met_table = run.save_table(transition.shares_and_medians(times), "crossover-medians")
 
 # %% [markdown]
-# $\tau_c$ and the width of the transition come from the coalescence times themselves, censored where a pair did not meet: log-normal times
-# with a parabola in log τ as their location. The interval is a bootstrap of pairs, with all their temperatures and lengths.
-# The table compares the fitted medians with Kaplan–Meier medians.
+# The observed shares are made monotone in temperature (isotonic regression); between the temperatures their normal quantile is linear in
+# log τ. No law of the times is assumed. $\tau_c$ is where half of the pairs meet, the width is the distance in log τ from a quarter to three
+# quarters over 1.349, the standard deviation of a normal curve. The interval is a bootstrap of pairs, with all their temperatures and lengths.
+# A width below the step of the grid has no number.
 
 # %%
-fitted
-
-
-# %%
-def read_off(n, *shares):
-    """Temperatures at which the pairs of length n meet in given shares: the observed shares made monotone, without a model."""
-    met = times[times.n == n].groupby("temperature").met.mean()
-    smooth = IsotonicRegression().fit_transform(np.log(met.index), met) + 1e-9 * np.arange(len(met))
-    found_at = np.interp(shares, smooth, np.log(met.index), left=np.nan, right=np.nan)
-    return np.exp(found_at)
-
-
-direct = {n: read_off(n, 0.25, 0.5, 0.75) for n in coupling_lengths}
-# the quartiles of a normal law are 1.349 standard deviations apart
-direct_widths = {n: np.log(high / low) / 1.349 for n, (low, _, high) in direct.items()}
+met_table
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -337,38 +323,34 @@ for n, fit in found.items():
     )
     interval = None if np.isnan(fit.interval).any() else fit.interval
     estimate = Estimate(fit.center, interval, n_pairs, "pairs", "censored")
-    note = f"read off the shares without a model: {direct[n][1]:.2f}; share met within {fit.steps:.0f} steps: {shares}"
+    note = f"share met within {fit.steps} steps: {shares}"
     run.claim(f"crossover/transition-temperature/{n}", estimate, note=note)
     coldest = times[(times.n == n) & (times.temperature == temperatures.min())].met
     few = stats.share_estimate(int(coldest.sum()), n_pairs, unit="pairs")
-    run.claim(f"crossover/few-meet-at-the-coldest/{n}", few, note=f"τ = {temperatures.min():g}, {fit.steps:.0f} steps")
+    run.claim(f"crossover/few-meet-at-the-coldest/{n}", few, note=f"τ = {temperatures.min():g}, {fit.steps} steps")
 
 # %%
 # NBVAL_CHECK_OUTPUT
-fine = np.geomspace(temperatures.min(), temperatures.max(), 400)
+sooner = transition.fit_transitions(times, kappa / 2, n_resamples=run["resamples"], seed=run.seed)
 
 
-def center_within(fit, steps):
-    """Lowest temperature at which, by the fit, half of the pairs meet within `steps`; nan if not within those tried."""
-    soon = fit.median(fine) <= steps
-    return fine[soon][0] if soon.any() and not soon[0] else np.nan
+def in_words(estimate):
+    if np.isnan(estimate.value):
+        return "outside of the temperatures tried"
+    ends = estimate.interval
+    return f"{estimate.value:.2f}" + (f" [{ends[0]:.2f}, {ends[1]:.2f}]" if ends and np.isfinite(ends).all() else "")
 
 
-sooner = {n: center_within(found[n], found[n].steps / 2) for n in (largest, min(found))}
 steps_up = [
     (n, below, transition.ratio_of_centers({k: found[k] for k in (below, n)})) for below, n in pairwise(sorted(found))
 ]
-neighbours = ", ".join(
-    f"{n}/{below} {one.value:.2f}" + (f" [{one.interval[0]:.2f}, {one.interval[1]:.2f}]" if one.interval else "")
-    for n, below, one in steps_up
-)
+neighbours = ", ".join(f"{n}/{below} {in_words(one)}" for n, below, one in steps_up)
 run.claim(
     "crossover/transition-moves-up",
     transition.ratio_of_centers(found),
     note=(
         f"n = {largest} over {min(found)}, {kappa:g} n log n steps; with {kappa / 2:g} n log n steps the ratio is "
-        f"{sooner[largest] / sooner[min(found)]:.2f}; read off the shares without a model: "
-        f"{direct[largest][1] / direct[min(found)][1]:.2f}; neighbouring lengths, each at 95% by itself: {neighbours}"
+        f"{in_words(transition.ratio_of_centers(sooner))}; neighbouring lengths, each at 95% by itself: {neighbours}"
     ),
 )
 
@@ -389,8 +371,7 @@ run.claim(
 reduced = run["collapse_at"]
 beside = "outside of the temperatures tried"
 if np.isfinite(found[largest].center):
-    same = transition.ratio_at(found, reduced * found[largest].center)
-    beside = f"{same.value:.2f} [{same.interval[0]:.2f}, {same.interval[1]:.2f}]"
+    beside = in_words(transition.ratio_at(found, reduced * found[largest].center))
 run.claim(
     "crossover/collapse",
     transition.collapse(found, reduced),
@@ -398,9 +379,7 @@ run.claim(
 )
 power = transition.width_exponent(found)
 widths = ", ".join(f"{fit.width:.2f} at n = {n}" for n, fit in found.items())
-log_widths = np.log([direct_widths[n] for n in found])
-by_shares = np.polyfit(np.log(list(found)), log_widths, 1)[0] if np.isfinite(log_widths).all() else np.nan
-note = f"widths: {widths}; exponent of the widths read off the shares without a model: {by_shares:.2f}"
+note = f"widths: {widths}" + ("; nan: not resolved by the temperatures tried" if np.isnan(power.value) else "")
 run.claim("crossover/no-sharpening", power, note=note)
 run.claim("crossover/width-is-constant", power, note="the same exponent")
 
@@ -418,7 +397,7 @@ def panel_share_met(axis):
         table = pd.DataFrame([(e.value, *e.interval) for e in met], columns=["mean", "low", "high"])
         at = dodged(temperatures, list(found).index(n), len(found))
         plotting.interval_bars(axis, at, table, color=color, fmt=marker, label=f"n = {n}")
-        axis.plot(fine, fit.share_met(fine), color=color, linestyle=dash)
+        axis.plot(fit.temperatures, fit.shares, color=color, linestyle=dash)
 
     over_lengths(draw)
     axis.set(
@@ -437,7 +416,8 @@ def panel_scaled_time(axis, collapsed):
         shown = table[table["mean"].notna()].fillna(kappa).replace(np.inf, kappa)  # an open interval ends at the budget
         at = dodged(temperatures, 0 if collapsed else list(found).index(n), 1 if collapsed else len(found)) / unit
         plotting.interval_bars(axis, at[shown.index], shown, color=color, fmt=marker, label=f"n = {n}")
-        axis.plot(fine / unit, fit.median(fine) / scale, color=color, linestyle=dash)
+        known = np.isfinite(fit.medians[0])
+        axis.plot(fit.temperatures[known] / unit, fit.medians[0][known] / scale, color=color, linestyle=dash)
 
     over_lengths(draw)
     axis.axhline(kappa, color="0.4", linewidth=1, label="budget")
@@ -458,12 +438,9 @@ def panel_centers(axis):
     over_lengths(draw)
     axis.set(
         xscale="log", xlabel="sequence length $n$", ylabel=r"transition temperature $\tau_c$",
-        title=r"$\tau_c(n)$ of the fits, 95% intervals",
+        title=r"$\tau_c(n)$, 95% intervals",
     )  # fmt: skip
-    read = [direct[n][1] for n in coupling_lengths]
-    axis.plot(np.multiply(coupling_lengths, 1.04), read, "x", color="black", label="read off the shares")
     plotting.value_ticks(axis, coupling_lengths)
-    axis.legend(loc="upper left")
 
 
 figure, axes = plt.subplots(2, 2, figsize=(PAGE, 5.4))
@@ -475,10 +452,10 @@ figure.legend(*axes[1, 0].get_legend_handles_labels(), loc="outside upper center
 run.save_figure(figure, "fig2-crossover")
 
 # %% [markdown]
-# The share of pairs that meet within the budget passes smoothly from few to all (bars: 95% Wilson intervals; curves: the log-normal fits, which
-# need not follow the coldest points).
-# Below, Kaplan–Meier medians with 95% intervals, cut at the budget (grey line), and the fitted medians; right, the same with each temperature over
-# $\tau_c(n)$. Crosses: the temperature at which half of the pairs meet, read off the shares made monotone, without a model. Above the grey line the curves are extrapolated: no pair was followed so long.
+# The share of pairs that meet within the budget passes smoothly from few to all (bars: 95% Wilson intervals; lines: the shares made monotone, from which
+# $\tau_c$ is read off).
+# Below, Kaplan–Meier medians with 95% intervals, cut at the budget (grey line); right, the same with each temperature over $\tau_c(n)$, where all pass
+# through the budget at one by definition.
 # The figure does not show where mixing is fast in any absolute sense, because $\tau_c$ depends on κ.
 #
 # Two more views of the longest texts: Kaplan–Meier curves, where pairs that have not met at the end of the budget are censored and not dropped,
@@ -687,10 +664,8 @@ run.claim("crossover/rhat-sees-the-transition", hottest, note=note)
 #
 # **Seen.** Pairs pass smoothly from rarely meeting to nearly always meeting as temperature rises, at temperatures above the model's own
 # (`few-meet-at-the-coldest`, `transition-temperature`). At the coldest temperature of `desk` no pair of seven tokens or more met within the budget.
-# The transition temperature rises from the shortest texts to the longest although the budget grows like n log n (`transition-moves-up`); in `desk`
-# the fits rise from each length to the next, each interval at 95% by itself; in the default profile neighbouring lengths are not resolved. The fit is smooth and misses
-# the shares in the middle of the transition: read off the shares without a model, $\tau_c$ lies higher at all six lengths of `desk`, by up to 8%, and its ratio is smaller.
-# The direction is the same, the intervals of $\tau_c$ are those of the fit (notes of `transition-temperature`, `transition-moves-up`).
+# The transition temperature rises from the shortest texts to the longest although the budget grows like n log n (`transition-moves-up`);
+# neighbouring lengths are mostly not resolved, each interval at 95% by itself.
 # With time over n log n and temperature over $\tau_c(n)$ the curves of the shortest and the longest texts agree within the stated factor above
 # the transition (`collapse`). At one and the same temperature the longer texts take longer (note of `collapse`).
 # On the solved chain coalescence and mixing take a similar number of steps; both vary little there (`coalescence-over-mixing`).
@@ -701,8 +676,8 @@ run.claim("crossover/rhat-sees-the-transition", hottest, note=note)
 # times better than n log n, in `desk` at all three distances; at the largest of them the times grow faster than n as well (`hitting-time-law`, `hitting-time-exponent`). A possible reason, not tested: a fixed distance below
 # saturation takes a fixed share of the sites to be resampled, which takes a multiple of n steps.
 #
-# **Open.** Whether the transition sharpens. In `desk` the widths of the fits shrink with n, with a power between zero and −1/2; the widths read off the shares shrink
-# less (`no-sharpening`, `width-is-constant`), and the shortest length has much of the weight. Slower than $n^{-1/2}$ is all that holds.
+# **Open.** Whether the transition sharpens. In `desk` the power of the width in n lies above −1/2, and is not told from zero (`no-sharpening`,
+# `width-is-constant`). The default profile's temperatures are too far apart for widths.
 # Whether chains stall below the transition. Most late ones arrive at the shorter lengths of `desk`; at the longest about half do in the time that the claim gives
 # (`cold-drift-stalls`). They take longer than above the transition at every length.
 # The transition temperature depends on the multiple of n log n that defines it.

@@ -810,8 +810,8 @@ run.save_table(regime_table, "regimes")
 for k, (colder, hotter) in enumerate(pairwise(ladder)):
     run.claim(
         f"basins/colder-is-slower/{colder:g}-{hotter:g}",
-        stats.bootstrap_estimate(moved[k + 1] - moved[k], unit="passages"),
-        note=f"drift {moved[k].mean():.3f} and {moved[k + 1].mean():.3f}; one of {len(ladder) - 1} pairs, each at 95% by itself",
+        stats.bootstrap_estimate(moved[k + 1] - moved[k], unit="passages", looks=len(ladder) - 1),
+        note=f"drift {moved[k].mean():.3f} and {moved[k + 1].mean():.3f}; interval at 95% for the {len(ladder) - 1} pairs together",
     )
 run.claim("basins/colder-repeats", stats.bootstrap_estimate(overlap[1] - overlap[0], unit="passages"))
 run.claim("basins/hotter-is-noise", stats.bootstrap_estimate(surprise[-1] - surprise[0], unit="passages"))

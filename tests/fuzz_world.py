@@ -327,7 +327,6 @@ def build():
         "stats.Estimate": {"interval": (0.4, 0.6), "n": 10, "kind": "estimate"},
         "incompatibility.opposite_signs": {"x": rng.normal(size=6), "y": rng.normal(size=6)},
         "growth.slope_in_log_length": {"values": rng.random((5, 4)), "n": [4, 8, 16, 32]},
-        "growth.late_share": {},
         "permutation.group_difference": {
             "values": rng.normal(size=(8, 2)),
             "groups": np.array([0, 0, 1, 1, 2, 2, 3, 3]) % 2,
@@ -367,7 +366,7 @@ def build():
         "strips.run_in_strip": {"n_steps": 100},
         "survival.time_until": {},
         "transition.ratio_at": {"temperature": 1.0},
-        "transition.collapse": {"reduced": 1.0},
+        "transition.collapse": {"reduced": 1.2},
         "couplings.coalesce": {"pairs": None},
         "incompatibility.sample_rectangles": {"temperature": None, "propose": None},
         "checks.check_temperature": {"temperature": 1.0, "shape": ()},

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from glauber_lib.growth import GROWTH, compare_growth, growth_exponents, late_share, slope_in_log_length
+from glauber_lib.growth import GROWTH, compare_growth, growth_exponents, slope_in_log_length
 
 LENGTHS = (5, 8, 12, 18, 28)
 
@@ -124,26 +124,12 @@ def test_a_slope_in_log_length_is_found_and_its_interval_covers_it():
     assert 0.92 <= np.mean(covered) <= 0.98 and found.n == 30
 
 
-def test_late_chains_are_counted_by_passage():
-    time, passage = [1, 12, np.inf, np.inf, 30, 11], ["a", "a", "a", "b", "c", "d"]
-    found = late_share(time, [10] * 6, passage, unit="passages")
-    assert found.value == pytest.approx((0.5 + 0 + 1 + 1) / 4) and found.n == 4
-    low, high = found.interval
-    assert 0 <= low < found.value < high <= 1
-    assert late_share([1, 2], [10, 10], [0, 1], unit="passages").n == 0
-    assert late_share([20, 20], [10, 10], [0, 1], unit="passages").interval is None
-
-
 def test_events_and_groups_that_are_missing_are_refused():
     n, time = [4, 4, 8, 8], [1.0, 2.0, 3.0, 4.0]
     with pytest.raises(ValueError, match="observed must be true or false"):
         compare_growth(n, time, [True, np.nan, True, True], groups=[0, 1, 0, 1])
     with pytest.raises(ValueError, match="groups must hold one label"):
         compare_growth(n, time, [True] * 4, groups=[0, 1, 0, np.nan])
-    with pytest.raises(ValueError, match="groups must hold one label"):
-        late_share([1.0, 2.0], [0.5, 0.5], ["a", None], unit="passages")
-    with pytest.raises(ValueError, match="got nan"):
-        late_share([1.0, np.nan], [0.5, 0.5], ["a", "b"], unit="passages")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from glauber_lib import censored, checks, controls, growth, permutation, readings, retention, stats, survival, topics
+from glauber_lib import censored, checks, controls, permutation, readings, retention, stats, survival, topics
 
 VALUES = np.arange(1.0, 9.0)
 
@@ -16,7 +16,6 @@ def test_a_missing_label_in_a_list_of_texts_is_seen():
         lambda: stats.bootstrap_estimate(VALUES, groups=[*"abcdefg", None], unit="groups"),
         lambda: censored.group_weights(["a", "b", np.nan, np.nan], 3),
         lambda: permutation.group_difference(VALUES.reshape(4, 2), ["a", "b", np.nan, "a"]),
-        lambda: growth.late_share([1, 2.0], [0, 0], ["a", np.nan], unit="groups"),
     ]
     for call in calls:
         with pytest.raises(ValueError, match="missing"):

@@ -507,3 +507,20 @@ def test_a_number_of_bins_that_is_none_is_refused(bins):
     with pytest.raises(ValueError, match="bins must be a whole number >= 1"):
         binned_intervals(np.arange(20), np.arange(20), bins=bins)
     assert len(binned_intervals(np.arange(20), np.arange(20), bins=4.0)) == 4
+
+
+@pytest.mark.parametrize("statistic", [np.mean, np.median])
+def test_intervals_of_several_looks_cover_together(statistic):
+    rng, covered, single = np.random.default_rng(3), [], []
+    for seed in range(300 if statistic is np.mean else 100):
+        values = rng.normal(size=(40, 4)) + 0.5 * rng.normal(size=(40, 1))
+        options = {"statistic": statistic, "n_resamples": 400, "seed": seed}
+        four = [bootstrap_interval(column, looks=4, **options) for column in values.T]
+        covered.append(all(low <= 0 <= high for low, high in four))
+        low, high = bootstrap_interval(values[:, 0], **options)
+        single.append(four[0][0] < low and high < four[0][1])
+    assert 0.9 <= np.mean(covered) and all(single)
+    share = proportion_confint((values[:, 0] > 0).sum(), 40, 0.05 / 4, "wilson")
+    assert bootstrap_interval(values[:, 0] > 0, looks=4) == pytest.approx(share)
+    with pytest.raises(ValueError, match="4 looks need 160 resamples, got 100"):
+        bootstrap_interval(values[:, 0], looks=4, n_resamples=100)
