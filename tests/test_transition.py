@@ -136,7 +136,7 @@ def test_the_intervals_cover_at_the_number_of_pairs_used(pairs, lengths, grid):
         found = fit_transitions(frame, KAPPA, n_resamples=200, seed=seed)
         truths = [(found[n].interval, planted(n, **law)[0]) for n in found]
         truths.append((ratio_of_centers(found).interval, (lengths[-1] / 5) ** SHIFT))
-        truths.append((collapse(found, 1.3).interval, 1.0))
+        truths.append((collapse(found, 1.2).interval, 1.0))
         if pairs > 20:
             truths.append((width_exponent(found).interval, 0.0))
         covered.append([low <= truth <= high if np.isfinite(low) else np.nan for (low, high), truth in truths])
