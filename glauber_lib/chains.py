@@ -31,7 +31,7 @@ from glauber_lib.checksums import model_checksum, refuse_other_model, vocabulary
 from glauber_lib.draws import chunks, inverse_cdf, uniforms, weights
 from glauber_lib.engine import Conditionals, KeepIntervals, run_clocks
 from glauber_lib.models import ConditionalModel
-from glauber_lib.traces import Trace, moves_before
+from glauber_lib.traces import Trace, first_met, moves_before, where_met
 
 LONGEST = 2**62  # most steps of a run: twice as many are beyond 64 bits
 _SETTINGS = (  # what makes a trace's path
@@ -85,10 +85,7 @@ class _Chains:
         """Stop, after `steps` steps, the chains of `rows` that meet the condition `until`; returns these."""
         if self.until is None or len(rows) == 0:
             return rows[:0]
-        met = np.asarray(self.until(self.state[rows]))
-        if met.dtype != bool or met.shape != (len(rows),):
-            got = f"{met.dtype}{list(met.shape)}"
-            raise ValueError(f"until must return bool[{len(rows)}], one truth value for each state, got {got}")
+        met = where_met(self.until, self.state[rows])
         self.stopped[rows[met]] = steps[met]
         return rows[met]
 
@@ -302,7 +299,8 @@ def run_chains(
         distinct, a seed, `n_steps` or `memory` that is no whole number >= 0, a `max_moves` below one, an `until` that
         does not return one truth value for each state, an unknown way of `holding`, a checkpoint of another run,
         another model than made the checkpoint or the trace `resume`, a setting beside `resume` that is not the
-        trace's, chains stopped before where `until` does not hold, or a checkpoint with more moves than `max_moves`.
+        trace's, what was done before and `until` would have stopped elsewhere (it is asked of every state visited), or
+        a checkpoint with more moves than `max_moves`.
     """
     n_steps = check_count(n_steps, "n_steps", most=LONGEST - (0 if resume is None else resume.n_steps))
     max_moves = None if max_moves is None else check_count(max_moves, "max_moves", least=1)
@@ -332,11 +330,17 @@ def _check_past(past, until, max_moves):
     """ValueError where what is done is of a run that another condition `until` or number of moves would have ended."""
     if max_moves is not None and np.bincount(past.chain, minlength=1).max() > max_moves:
         raise ValueError(f"the checkpoint is of another run (max_moves): a chain made more than {max_moves} moves")
-    rest = past.final[past.stopped >= 0]
-    if len(rest) and (until is None or not np.all(until(rest))):
+    if past.n_steps == 0 and (past.stopped < 0).all():  # a new run
+        return
+    met = np.full(len(past.initial), -1) if until is None else first_met(past, until)
+    just = (past.stopped < 0) & (met == past.n_steps)  # where this run begins
+    if (differing := np.flatnonzero((met != past.stopped) & ~just)).size:
+        said = lambda steps: "at no step" if steps < 0 else f"after {steps} steps"  # noqa: E731
+        row = differing[0]
         raise ValueError(
-            "what is done has chains that a condition `until` stopped, and the present one does not hold where they "
-            "rest: give that condition again, or begin anew"
+            f"what is done was run with another condition `until`: it stopped chain {row} {said(past.stopped[row])}, "
+            f"and the present one first holds {said(met[row])}: give that condition again, or begin anew from "
+            "the final states"
         )
 
 

@@ -1,6 +1,6 @@
 """What chains leave behind: initial states, moves, and the states that follow from them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from glauber_lib.checkpoints import Stored
 from glauber_lib.checks import ABSENT, check_count, check_whole
+from glauber_lib.draws import chunks
 
 
 def moves_before(end: float, moves: Sequence[np.ndarray]) -> np.ndarray:
@@ -199,3 +200,38 @@ def refuse_stopped(trace: Trace) -> None:
         raise ValueError(
             f"chain {row} was stopped after {trace.stopped[row]} of {trace.n_steps} steps: run the chains without until"
         )
+
+
+def where_met(until: Callable[[np.ndarray], npt.ArrayLike], states: np.ndarray) -> np.ndarray:
+    """Whether a condition holds for each of K states, bool[K]; ValueError where it says anything else."""
+    met = np.asarray(until(states))
+    if met.dtype != bool or met.shape != (len(states),):
+        got = f"{met.dtype}{list(met.shape)}"
+        raise ValueError(f"until must return bool[{len(states)}], one truth value for each state, got {got}")
+    return met
+
+
+def first_met(trace: Trace, until: Callable[[np.ndarray], npt.ArrayLike]) -> np.ndarray:
+    """Steps int64[B] after which each chain first meets a condition, by the states that it visits; -1 if it does not.
+
+    Parameters
+    ----------
+    trace : Trace
+    until : callable
+        A condition bool[K] on states int[K, n], which are filled up as those of the trace.
+
+    Raises
+    ------
+    ValueError
+        If it does not return one truth value for each state.
+    """
+    met = np.full(len(trace.initial), -1)
+    for row in range(len(met)):
+        visited, entered, _ = trace.visits(row)
+        states = np.full((len(visited), trace.initial.shape[1]), ABSENT)
+        states[:, : visited.shape[1]] = visited
+        for part in chunks(np.arange(len(states)), 2**16):  # of many chains or visits one question would take gigabytes
+            if (found := where_met(until, states[part])).any():
+                met[row] = entered[part[found.argmax()]]
+                break
+    return met

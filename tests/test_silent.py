@@ -235,11 +235,38 @@ def test_chains_that_a_condition_stopped_go_on_under_no_other(tmp_path):
     begun = run_chains(model, [[0, 1, 2]], n_steps=100, until=first_is(2), checkpoint=file)
     assert begun.stopped[0] >= 0
     for until in (None, first_is(1)):
-        with pytest.raises(ValueError, match="a condition `until` stopped"):
+        with pytest.raises(ValueError, match="run with another condition `until`: it stopped chain 0 after"):
             run_chains(model, [[0, 1, 2]], n_steps=200, until=until, checkpoint=file)
-        with pytest.raises(ValueError, match="a condition `until` stopped"):
+        with pytest.raises(ValueError, match="run with another condition `until`: it stopped chain 0 after"):
             run_chains(model, None, n_steps=100, until=until, resume=begun)
     assert run_chains(model, [[0, 1, 2]], n_steps=200, until=first_is(2), checkpoint=file).n_steps == 200
+
+
+@pytest.mark.parametrize("holding", ["path", "geometric"])
+@pytest.mark.parametrize("kept, until", [(None, first_is(2)), (lambda x: (x == 2).all(1), first_is(2))])
+def test_what_a_condition_would_have_stopped_earlier_is_not_gone_on_from(kept, until, holding, tmp_path):
+    """Without a condition, and with a stricter one: the stops would be those of the end, or of the stricter one."""
+    model, starts, file = random_table(3, 3, spread=0.3), [[0, 1, 2], [0, 0, 0]], tmp_path / "run.npz"
+    options = {"holding": holding, "seed": 3}
+    done = run_chains(model, starts, n_steps=100, until=kept, checkpoint=file, **options)
+    right = run_chains(model, starts, n_steps=200, until=until, **options)
+    assert (right.stopped >= 0).all() and right.stopped.max() < 100
+    row = np.flatnonzero(done.stopped != right.stopped)[0]
+    said = rf"chain {row} .* the present one first holds after {right.stopped[row]} steps: give that condition again"
+    with pytest.raises(ValueError, match=said):
+        run_chains(model, starts, n_steps=200, until=until, checkpoint=file, **options)
+    with pytest.raises(ValueError, match=said):
+        run_chains(model, None, n_steps=100, until=until, resume=done)
+
+
+def test_a_condition_met_where_a_run_begins_stops_it_there():
+    model = random_table(3, 3, spread=0.3)
+    whole = run_chains(model, [[0, 1, 2]], n_steps=100, until=first_is(2), seed=2)
+    assert whole.stopped[0] > 1
+    for steps in (whole.stopped[0] - 1, whole.stopped[0]):  # never met before, or at the last step
+        done = run_chains(model, [[0, 1, 2]], n_steps=steps, seed=2)
+        again = run_chains(model, None, n_steps=100 - steps, resume=done, until=first_is(2))
+        assert again.stopped.tolist() == whole.stopped.tolist()
 
 
 def test_a_checkpoint_with_more_moves_than_allowed_is_of_another_run(tmp_path):
