@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import inspect
 import json
-import uuid
 import warnings
 from functools import lru_cache
 from pathlib import Path
@@ -68,40 +67,6 @@ def matmul_precision() -> dict[str, str]:
     return {name: setting.fp32_precision for name, setting in settings.items()}
 
 
-def describe_modules(network: torch.nn.Module) -> list:
-    """What a network's modules compute with besides weights: what was set on them after the network was made, too.
-
-    Returns
-    -------
-    list
-        Of each module its name, class, numbers, truth values and functions. Of what was registered as a hook, or put in
-        the place of `forward`, there is no digest: each is another one in every process.
-    """
-    described: list = []
-    for name, module in network.named_modules():
-        plain = {k: v for k, v in vars(module).items() if isinstance(v, int | float) and not k.startswith("_")}
-        functions = {k: v.__qualname__ for k, v in vars(module).items() if hasattr(v, "__qualname__")}
-        described.append([name, type(module).__qualname__, plain, functions])
-        described += [[name, "of this process", _PROCESS, *own] for own in hooks_of(module)]
-    kept = network.state_dict().keys()
-    described += [[name, buffer.cpu().numpy()] for name, buffer in network.named_buffers() if name not in kept]
-    return described
-
-
-def hooks_of(module: torch.nn.Module) -> list:
-    """What stands around a module's forward pass, or in its place: kind and number of each hook and replacement.
-
-    Those with which transformers itself takes down hidden states are left out.
-    """
-    kinds = ("_forward_pre_hooks", "_forward_hooks")
-    every = [(kind, k, hook) for kind in kinds for k, hook in getattr(module, kind).items()]
-    own = [[kind, k] for kind, k, hook in every if not str(getattr(hook, "__module__", "")).startswith("transformers.")]
-    return own + [[name, id(value)] for name, value in vars(module).items() if name == "forward"]
-
-
-_PROCESS = uuid.uuid4().hex
-
-
 class WeightsDigest:
     """`weights_checksum` of a network, computed again when its weights were written to.
 
@@ -158,7 +123,7 @@ def describe_tokenizer(tokenizer) -> str:
 
     Truncation and padding are left out: each call of the tokenizer sets them as it is asked to.
     """
-    if backend := getattr(tokenizer, "backend_tokenizer", None):
+    if backend := getattr(tokenizer, "backend_tokenizer", tokenizer if hasattr(tokenizer, "to_str") else None):
         return _without_use(backend.to_str())
     # written in Python, as ESM's is: its repr names the folder
     words, special = sorted(tokenizer.get_vocab().items()), tokenizer.special_tokens_map
@@ -182,11 +147,12 @@ def class_key(model: Any) -> str | list[str]:
     kind = type(model)
     own = __name__.partition(".")[0]
     foreign = [c for c in kind.__mro__ if c is not object and c.__module__.partition(".")[0] != own]
-    return [kind.__qualname__, *map(_source_of, foreign)] if foreign else kind.__name__
+    return [kind.__qualname__, *map(source_of, foreign)] if foreign else kind.__name__
 
 
 @lru_cache(maxsize=64)
-def _source_of(kind):
+def source_of(kind: Any) -> str:
+    """Source of a class or function; AttributeError for one without, as one that was typed into Python."""
     try:
         return inspect.getsource(kind)
     except (OSError, TypeError) as error:

@@ -16,21 +16,15 @@ from sentence_transformers import SentenceTransformer
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from transformers import AutoModelForSequenceClassification, pipeline
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 
 from glauber_lib.checks import check_columns
-from glauber_lib.checksums import (
-    WeightsDigest,
-    check_weights,
-    configuration_checksum,
-    describe_computation,
-    describe_tokenizer,
-)
+from glauber_lib.checksums import WeightsDigest, check_weights, configuration_checksum, describe_computation
+from glauber_lib.classifiers import Classifier
 from glauber_lib.embedded import package_folder
 from glauber_lib.hub import fetch_folder, mirrored, one_line, own_code
-from glauber_lib.loading import load_checkpoint, missing_weights, quietly
-from glauber_lib.networks import n_positions
+from glauber_lib.loading import missing_weights, quietly
+from glauber_lib.modules import describe_reader
 from glauber_lib.readings import TextScorer
 from glauber_lib.vocabularies import check_reading, ordinary_words, refuse_cut_texts, refuse_one_text
 
@@ -130,10 +124,11 @@ class Embedder:
 
     @property
     def cache_key(self) -> list:
-        """What cached results depend on: weights, settings, tokenizer and code in the model's folder, what computes."""
-        names = ("max_seq_length", "truncate_dim", "prompts", "default_prompt_name")  # which may be set after loading
-        settings = [getattr(self.model, name, None) for name in names]
-        return ["Embedder", self.checksum, self._configuration, settings, self.remote_code, self.computation]
+        """What cached results depend on: weights, settings and code in the model's folder, what is set on it now."""
+        read = [self.model.max_seq_length, *describe_reader(self.model, self.model.tokenizer)]
+        networks: list[Any] = [getattr(part, "auto_model", None) for part in self.model]
+        settings = [network.config.to_json_string() for network in networks if network is not None]
+        return ["Embedder", self.checksum, self._configuration, settings, self.remote_code, *read]
 
     @property
     def computation(self) -> dict[str, str]:
@@ -188,11 +183,16 @@ class TopicScorer:
             raise ValueError(f"every topic needs a list of descriptions, got none for {bare}")
         if not 0 < scale < np.inf:
             raise ValueError(f"scale must be a finite number above zero, got {scale}")
-        self.topics = MappingProxyType({label: tuple(texts) for label, texts in topics.items()})  # embedded here
+        self._topics = {label: tuple(texts) for label, texts in topics.items()}  # embedded here
         self.embedder, self.scale, self.labels = embedder, scale, list(topics)
-        self._label_vectors = np.stack([embedder.embed(texts).mean(0) for texts in self.topics.values()])
+        self._label_vectors = np.stack([embedder.embed(texts).mean(0) for texts in self._topics.values()])
         self._key_for_topics = getattr(embedder, "cache_key", None)  # its weights may be written to later
         self._label_vectors /= np.linalg.norm(self._label_vectors, axis=1, keepdims=True)
+
+    @property
+    def topics(self) -> Mapping[str, Sequence[str]]:
+        """Label to descriptions, for reading only."""
+        return MappingProxyType(self._topics)
 
     @property
     def cache_key(self) -> list:
@@ -268,56 +268,35 @@ class PipelineTopicScorer:
     def __init__(self, name: str | Path, *, topics: Mapping[str, Sequence[str]] = TOPICS, revision: str | None = None):
         self.labels = list(topics)
         refusal = f"no scorer {name!r}: neither 'similarity', 'lexical' nor a directory"
-        self._classify = _load_pipeline("zero-shot-classification", name, refusal, revision)
+        self._classify = Classifier("zero-shot-classification", name, refusal, revision)
         settings = self._classify.model.config
         entailing = {k for k, label in settings.id2label.items() if label.lower().startswith("entail")}
-        if entailing != {self._classify.entailment_id}:  # the pipeline takes the last label where it finds none
+        if entailing != {self._classify.pipeline.entailment_id}:  # the last label where the pipeline finds none
             raise ValueError(
                 f"{name!r} is no classifier of entailment: its labels are {settings.id2label}, one beginning with "
                 f"'entail' is wanted, and the same in label2id, which is {settings.label2id}"
             )
-        self._checksum = WeightsDigest(self._classify.model)
 
     @property
     def cache_key(self) -> list:
         """What cached results depend on: the classifier, and the labels in their order."""
-        return ["PipelineTopicScorer", self._checksum(), *_pipeline_settings(self._classify), self.labels]
+        return ["PipelineTopicScorer", *self._classify.cache_key, self.labels]
 
     @property
     def computation(self) -> dict[str, str]:
         """What computes besides the weights (`checksums.describe_computation`)."""
-        return describe_computation(self._classify.model)
+        return self._classify.computation
 
     def score(self, texts: Sequence[str]) -> np.ndarray:
         """Probabilities float64[len(texts), len(labels)], in the order of `labels`.
 
-        ValueError for a text of which the classifier would read the beginning alone.
+        ValueError for a text of which the classifier would read the beginning alone, and for one in training mode.
         """
-        network, tokenizer = self._classify.model, self._classify.tokenizer
         beside = [HYPOTHESIS.format(label) for label in self.labels]
-        refuse_cut_texts(texts, tokenizer, _most_tokens(network, tokenizer), "classifier of topics", beside=beside)
-        answers = self._classify(
-            list(texts), candidate_labels=self.labels, batch_size=32, hypothesis_template=HYPOTHESIS
-        )
-        return np.array([[dict(zip(a["labels"], a["scores"], strict=True))[k] for k in self.labels] for a in answers])
-
-
-def _load_pipeline(task, name, refusal, revision, **options) -> Any:
-    """A Hugging Face pipeline of a classifier; ValueError beginning with `refusal` if there is none."""
-    network, tokenizer = load_checkpoint(AutoModelForSequenceClassification, name, refusal, revision)
-    return pipeline(task, model=network, tokenizer=tokenizer, **options)
-
-
-def _most_tokens(network, tokenizer):
-    """Most tokens that a classifier reads, special ones included."""
-    return min(tokenizer.model_max_length, n_positions(network))
-
-
-def _pipeline_settings(classify):
-    """What the answers of a pipeline depend on beside its weights: settings, tokenizer, and where texts are cut."""
-    network, tokenizer = classify.model, classify.tokenizer
-    key = [network.config.to_json_string(), describe_tokenizer(tokenizer), tokenizer.model_max_length]
-    return [*key, describe_computation(network)]
+        options = {"candidate_labels": self.labels, "hypothesis_template": HYPOTHESIS}
+        answers = self._classify(texts, "classifier of topics", beside, **options)
+        scores = [[dict(zip(a["labels"], a["scores"], strict=True))[k] for k in self.labels] for a in answers]
+        return np.array(scores, float).reshape(len(answers), len(self.labels))
 
 
 def load_topic_scorer(
@@ -366,8 +345,7 @@ class SentimentClassifier:
 
     def __init__(self, name: str | Path, *, revision: str | None = None):
         refusal = f"no classifier of sentiment {name!r}: neither 'vader' nor a directory"
-        self._classify = _load_pipeline("text-classification", name, refusal, revision, top_k=None)
-        self._checksum = WeightsDigest(self._classify.model)
+        self._classify = Classifier("text-classification", name, refusal, revision, top_k=None)
         labels = sorted(label.upper() for label in self._classify.model.config.id2label.values())
         if [labels.count(label) for label in ("POSITIVE", "NEGATIVE")] != [1, 1]:
             raise ValueError(f"{name!r} is no classifier of sentiment: its labels are {labels}, 'POSITIVE' and "
@@ -376,23 +354,21 @@ class SentimentClassifier:
     @property
     def cache_key(self) -> list:
         """What cached results depend on: the classifier."""
-        return ["SentimentClassifier", self._checksum(), *_pipeline_settings(self._classify)]
+        return ["SentimentClassifier", *self._classify.cache_key]
 
     @property
     def computation(self) -> dict[str, str]:
         """What computes besides the weights (`checksums.describe_computation`)."""
-        return describe_computation(self._classify.model)
+        return self._classify.computation
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Sentiments in [-1, 1], float64[len(texts)].
 
-        ValueError for a text of which the classifier would read the beginning alone.
+        ValueError for a text of which the classifier would read the beginning alone, and for one in training mode.
         """
-        network, tokenizer = self._classify.model, self._classify.tokenizer
-        refuse_cut_texts(texts, tokenizer, _most_tokens(network, tokenizer), "classifier of sentiment")
-        answers = self._classify(list(texts), batch_size=32)
+        answers = self._classify(texts, "classifier of sentiment")
         by_label = [{a["label"].upper(): a["score"] for a in answer} for answer in answers]
-        return np.array([found["POSITIVE"] - found["NEGATIVE"] for found in by_label])
+        return np.array([found["POSITIVE"] - found["NEGATIVE"] for found in by_label], float)
 
 
 def load_sentiment(name: str, *, revision: str | None = None) -> Callable[[Sequence[str]], np.ndarray]:

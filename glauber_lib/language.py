@@ -21,6 +21,7 @@ from glauber_lib.draws import check_precision
 from glauber_lib.embedded import EMBEDDED, load_embedded, package_tokenizer
 from glauber_lib.loading import load_checkpoint
 from glauber_lib.models import hidden_besides, marginal_scores
+from glauber_lib.modules import describe_modules
 from glauber_lib.networks import HEADS, check_evaluating, check_masked, check_unhooked, hidden_at, n_positions
 from glauber_lib.vocabularies import check_special, distinct_ids, frame_of, ordinary_words, refuse_one_text, words_by_id
 
@@ -136,7 +137,7 @@ class LanguageModel:
         """What results depend on: kind, weights, vocabulary, special tokens, what computes; hooks last one process."""
         settings, tokenizer = self.network.config.to_json_string(), checksums.describe_tokenizer(self.tokenizer)
         words = [tokenizer, self.vocabulary, self._special]
-        computed = [self.computation, checksums.matmul_precision(), checksums.describe_modules(self.network)]
+        computed = [self.computation, checksums.matmul_precision(), describe_modules(self.network)]
         return [checksums.class_key(self), self.checksum, settings, *words, *computed]
 
     def double(self) -> Self:

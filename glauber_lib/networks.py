@@ -7,7 +7,7 @@ from types import MappingProxyType
 import torch
 import torch.nn.functional as F
 
-from glauber_lib.checksums import hooks_of
+from glauber_lib.modules import hooks_of
 
 # Per architecture: from the encoder's vectors, shape [..., H], to the scores of the whole vocabulary.
 HEADS: Mapping[str, Callable] = MappingProxyType(
@@ -50,7 +50,7 @@ def check_evaluating(network, name: str) -> None:
     """ValueError where a network, or a part of it, is in training mode: its dropout makes noise of every answer."""
     if any(module.training for module in network.modules()):
         raise ValueError(
-            f"the network of {name!r} is in training mode, in which its answers are random: call model.network.eval()"
+            f"the network of {name!r} is in training mode, in which its answers are random: call eval() on it"
         )
 
 

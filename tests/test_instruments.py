@@ -1,6 +1,8 @@
 """Embeddings, topic scores and sentiment of texts, and what they are cached by."""
 
+import copy
 import json
+import pickle
 import shutil
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from conftest import TEXTS, save_classifier
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sklearn.model_selection import StratifiedKFold
+from tokenizers import normalizers
 
 from glauber_lib.instruments import (
     TOPICS,
@@ -378,6 +381,74 @@ def test_the_key_changes_when_weights_are_written_to(kind, writing, checkpoint):
     assert json.dumps(reader.cache_key) == before
     WRITINGS[writing](next(p for name, p in network.named_parameters() if name.endswith("word_embeddings.weight")))
     assert json.dumps(reader.cache_key) != before
+
+
+SET = {
+    "hook": lambda network, tokenizer: network.encoder.layer[0].output.register_forward_hook(lambda *_: None),
+    "scaling": lambda network, tokenizer: setattr(network.encoder.layer[0].attention.self, "scaling", 9.0),
+    "activation": lambda network, tokenizer: setattr(
+        network.encoder.layer[0].intermediate, "intermediate_act_fn", torch.nn.ReLU()
+    ),
+    "normalizer": lambda network, tokenizer: setattr(
+        tokenizer.backend_tokenizer, "normalizer", normalizers.Replace("o", "i")
+    ),
+    "longest text": lambda network, tokenizer: setattr(tokenizer, "model_max_length", 7),
+    "side of padding": lambda network, tokenizer: setattr(tokenizer, "padding_side", "left"),
+}
+
+
+@pytest.mark.parametrize("what", SET)
+@pytest.mark.parametrize("kind", LOADERS)
+def test_what_is_set_on_a_reader_after_loading_is_in_its_key(kind, what, checkpoint):
+    reader = LOADERS[kind](checkpoint)
+    assert "of this process" not in json.dumps(reader.cache_key)
+    before, inner = json.dumps(reader.cache_key), getattr(reader, "embedder", reader)
+    if hasattr(inner, "model"):
+        SET[what](inner.model[0].auto_model, inner.model.tokenizer)
+    else:
+        SET[what](inner._classify.model.bert, inner._classify.tokenizer)
+    assert json.dumps(reader.cache_key) != before
+
+
+def test_pooling_and_settings_of_an_embedder_s_network_are_in_its_key(checkpoint):
+    embedder = Embedder(checkpoint)
+    keys = [json.dumps(embedder.cache_key)]
+    embedder.model[1].pooling_mode = "cls"
+    keys += [json.dumps(embedder.cache_key)]
+    embedder.model[0].auto_model.config.hidden_act = "relu"
+    assert len({*keys, json.dumps(embedder.cache_key)}) == 3
+
+
+@pytest.mark.parametrize("load", [PipelineTopicScorer, load_sentiment])
+def test_a_classifier_in_training_mode_is_refused(load, checkpoint):
+    reader = load(checkpoint)
+    read = getattr(reader, "score", reader)
+    before = read(TEXTS[:2])
+    reader._classify.model.train()
+    with pytest.raises(ValueError, match=r"is in training mode, in which its answers are random: call eval\(\) on it"):
+        read(TEXTS[:2])
+    reader._classify.model.eval()
+    np.testing.assert_array_equal(read(TEXTS[:2]), before)
+
+
+@pytest.mark.parametrize("load", [PipelineTopicScorer, load_sentiment])
+def test_a_classifier_reads_a_generator_and_no_text_and_refuses_what_is_none(load, checkpoint):
+    reader = load(checkpoint)
+    read = getattr(reader, "score", reader)
+    whole = read(TEXTS[:2])
+    np.testing.assert_array_equal(read(text for text in TEXTS[:2]), whole)
+    np.testing.assert_array_equal(read(pd.Series(TEXTS[:2])), whole)
+    assert read([]).shape == (0, *whole.shape[1:])
+    for texts in (pd.Series(["good", np.nan]), iter([None]), pd.Series([1.0])):
+        with pytest.raises(ValueError, match="need a list of texts, got"):
+            read(texts)
+
+
+def test_a_scorer_of_topics_can_be_copied_and_pickled(checkpoint):
+    scorer = TopicScorer(Embedder(checkpoint), topics={"a": ["apples"], "b": ["boats"]})
+    for twin in (copy.deepcopy(scorer), pickle.loads(pickle.dumps(scorer))):
+        assert json.dumps(twin.cache_key) == json.dumps(scorer.cache_key) and dict(twin.topics) == dict(scorer.topics)
+        np.testing.assert_array_equal(twin.score(TEXTS[:2]), scorer.score(TEXTS[:2]))
 
 
 def test_topics_embedded_with_weights_that_were_written_to_since_are_others(checkpoint):

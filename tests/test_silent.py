@@ -1,13 +1,16 @@
 """What was taken without a word, and computed as something else: each case with the right number beside it."""
 
 import copy
+import json
 from dataclasses import replace
+from functools import partial, wraps
 from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+import torch.nn.functional as F
 from conftest import random_table
 
 from glauber_lib import draws, drift, exact, growth, kernels, strips, traps
@@ -146,6 +149,51 @@ def test_what_is_set_on_a_network_and_what_is_hooked_to_it_is_in_its_key(bert):
     assert model_checksum(bert) == plain
     layer.output.LayerNorm.eps = 0.5
     assert model_checksum(bert) not in ("", plain)
+
+
+@pytest.mark.parametrize(
+    "one, other",
+    [("none", "tanh"), ([1.0], [2.0]), (torch.tensor([1.0]), torch.tensor([2.0])), (np.ones(1), np.zeros(1)), (1j, 2j),
+     ({"a": (1, None)}, {"a": (2, None)}), ({1}, {2}), (len, abs), (F.silu, F.mish), (lambda x: x, lambda x: -x),
+     (partial(F.gelu, approximate="none"), partial(F.gelu, approximate="tanh")), (torch.float32, torch.float64)],
+)  # fmt: skip
+def test_every_plain_attribute_of_a_module_is_in_the_key(bert, one, other):
+    part, found = bert.network.bert.encoder.layer[0].intermediate, set()
+    for value in (one, other, one):
+        part.own = value
+        found.add(model_checksum(bert))
+        assert model_checksum(bert) in found
+        json.dumps(bert.cache_key, default=np.ndarray.tolist)
+    assert len(found) == 2 and "" not in found
+
+
+def test_hooks_of_all_modules_and_a_class_s_replaced_forward_are_in_the_key(bert, monkeypatch):
+    plain = model_checksum(bert)
+    hook = torch.nn.modules.module.register_module_forward_hook(lambda module, given, answer: None)
+    try:
+        assert model_checksum(bert) not in ("", plain)
+    finally:
+        hook.remove()
+    assert model_checksum(bert) == plain
+    inner, layer = bert.network.bert.encoder.layer[0].output, type(bert.network.bert.encoder.layer[0])
+    found = {plain}
+    for kind in (type(inner), type(inner.dense), type(inner.LayerNorm)):
+        before = kind.forward
+        for wrapped in (lambda *given, before=before: 2 * before(*given), wraps(before)(lambda *given: None)):
+            with monkeypatch.context() as patch:
+                patch.setattr(kind, "forward", wrapped)
+                found.add(model_checksum(bert))
+    assert len(found) == 7 and model_checksum(bert) == plain
+    monkeypatch.setattr(layer, "forward", lambda self, hidden, **_: hidden)
+    with pytest.raises(ValueError, match="is not called as a whole"):  # of the last layer, which is taken apart
+        bert.scores([[0, 1, 2]], [1])
+
+
+def test_the_key_of_an_untouched_network_is_that_of_every_process(masked_lm):
+    assert "of this process" not in json.dumps(masked_lm.cache_key, default=np.ndarray.tolist)
+    before = json.dumps(masked_lm.cache_key, default=np.ndarray.tolist)
+    masked_lm.scores([[0, 1, 2]], [1])
+    assert json.dumps(masked_lm.cache_key, default=np.ndarray.tolist) == before
 
 
 def test_the_precision_of_products_is_in_the_key(bert):
