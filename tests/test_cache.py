@@ -5,6 +5,7 @@ import functools
 import importlib
 import json
 import linecache
+import math
 import multiprocessing
 import os
 import shutil
@@ -259,6 +260,73 @@ def test_a_second_module_that_is_not_what_stands_in_its_file_is_refused(keep, ow
     with pytest.warns(UserWarning, match=r"own_second\.\w+ is not what stands in .*own_second.py': .* and not kept"):
         assert keep(module.f, 1) == (2 if change == "file edited" else 8)
     assert len(list(folder.iterdir())) == 1
+
+
+HOLDS = """import math
+import functools
+from math import sqrt
+import numpy as np
+import own_third
+
+LIM = float(5)
+ARR = np.array([1.0, 2.0])
+A, B = 1, 2
+TABLE = dict(a=1)
+KNOWN = dict()
+NESTED = ((1, float(2)), frozenset(range(3)))
+
+class C:
+    scale = 1.0
+    other = float(3)
+    count = 0
+
+    def of(self, x, by=1, *, to=float(2)):
+        C.count += 1
+        self.scale
+        return x
+
+def hidden(function):
+    return functools.partial(function, 1)
+
+@hidden
+def partly(x):
+    return x
+
+def f(x, by=float(1), *, to=1):
+    KNOWN[len(KNOWN)] = x
+    return C().of(x)
+"""
+CHANGES = {
+    "LIM": lambda m: setattr(m, "LIM", 6.0),
+    "ARR": lambda m: m.ARR.__setitem__(0, 5.0),
+    "A": lambda m: setattr(m, "A", 3),
+    "NESTED": lambda m: setattr(m, "NESTED", ((1, 3.0), frozenset(range(3)))),
+    "TABLE": lambda m: setattr(m, "TABLE", {"a": 1}),
+    r"C\.scale": lambda m: setattr(m.C, "scale", 99.0),
+    r"C\.other": lambda m: delattr(m.C, "other"),
+    r"C\.of\(0\)": lambda m: setattr(m.C.of, "__defaults__", (7,)),
+    r"C\.of\(to\)": lambda m: m.C.of.__kwdefaults__.update(to=7),
+    r"f\(0\)": lambda m: setattr(m.f, "__defaults__", (7,)),
+    r"f\(to\)": lambda m: m.f.__kwdefaults__.update(to=7),
+    "own_third": lambda m: setattr(m, "own_third", math),
+    "math": lambda m: setattr(m, "math", np),
+    "sqrt": lambda m: setattr(m, "sqrt", math.exp),
+    "partly": lambda m: setattr(m, "partly", len),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_a_second_module_holds_is_compared_with_what_it_held_at_first(keep, own, folder, what):
+    user = own(USERS["module"].replace("g(x)", "f(x)"), own_second=HOLDS, own_third="")
+    assert [keep(user.f, x) for x in (1, 2, 1)] == [1, 2, 1] and len(list(folder.iterdir())) == 2
+    CHANGES[what](user.own_second)
+    with pytest.warns(UserWarning, match=rf"own_second\.{what} is not what .* and not kept"):
+        keep(user.f, 1)
+
+
+def test_a_module_that_is_imported_anew_is_seen_for_the_first_time(keep, own):
+    for _ in range(2):
+        assert keep(own(HOLDS.replace("import own_third\n", "")).f, 1) == 1
 
 
 def test_what_is_installed_counts_by_no_source(tmp_path, monkeypatch):

@@ -2,9 +2,11 @@
 
 import ast
 import functools
+import hashlib
 import importlib.util
 import inspect
 import operator
+import pickle
 import sys
 import sysconfig
 import types
@@ -13,6 +15,10 @@ from collections.abc import Mapping
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
 
 from glauber_lib.paper import profiles
 
@@ -133,9 +139,14 @@ def codes(source: str) -> dict[str, list[types.CodeType]]:
 def refuse_replaced(module: str, source: str) -> None:
     """Refuse a loaded module of which something was replaced since it was imported, or whose file was edited.
 
-    Functions, methods and constants are compared with the source, and what it imports from modules whose source counts
-    with what these hold. A name that a module binds twice or declares global is its own affair; so is an empty list,
-    dict or set, which is filled as it runs. What a loader of another kind made of the source is not compared, such as
+    Functions, methods and constants written as literals are compared with the source, modules with those that were
+    imported, and what it imports from modules whose source counts with what these hold. Whatever else it binds is
+    compared with what it was when the module was first seen here, at the first key that depends on it: arrays and other
+    constants, what classes hold beside methods, defaults of arguments. Of these a change before that is not seen.
+
+    A name that a module binds twice or declares global, and an attribute of a class that it assigns to, is its own
+    affair; so is what a list, dict, set or object of its own holds, unless it is written as a literal that is not
+    empty: these are filled as it runs. What a loader of another kind made of the source is not compared, such as
     pytest's, which rewrites assertions.
 
     Parameters
@@ -159,6 +170,61 @@ def refuse_replaced(module: str, source: str) -> None:
                 f"{module}.{name} is not what stands in {str(source_file(module))!r}: it was replaced, or the file was "
                 "edited after it was imported; restart Python"
             )
+    first = _FIRST.setdefault(module, (loaded, {}))
+    if first[0] is not loaded:  # imported anew
+        first = _FIRST[module] = loaded, {}
+    now = {path: (value, _frozen(value)) for path, value in _held(loaded, source)}
+    for path, (value, content) in first[1].items():
+        if path not in now or (now[path][1] != content if content is not None else now[path][0] is not value):
+            raise SourceChangedError(
+                f"{module}.{path} is not what it was when a key was first asked for: restart Python"
+            )
+    first[1].update(now)
+
+
+_FIRST: dict[str, tuple[types.ModuleType, dict[str, tuple[Any, Any]]]] = {}  # what each module held when first seen
+
+
+def _held(loaded, source):
+    """What a module holds that its source alone does not tell, each with its name: constants, attributes, defaults."""
+    assigned = _assigned(source)
+    waiting = [(name, node, vars(loaded)) for name, node in _bound_once(source)]
+    while waiting:
+        path, node, holder = waiting.pop()
+        if (name := path.rpartition(".")[2]) not in holder:
+            continue
+        value = holder[name]
+        if isinstance(node, ast.ClassDef) and isinstance(value, type):
+            bound = list(_bindings(node.body))
+            counts = Counter(inner for inner, _ in bound)
+            once = ((inner, part) for inner, part in bound if counts[inner] == 1 and inner not in assigned)
+            waiting += [(f"{path}.{inner}", part, vars(value)) for inner, part in once]
+            continue
+        inner = next((found for kind in ("__func__", "fget") if (found := getattr(value, kind, None))), value)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and isinstance(inner, types.FunctionType):
+            yield from ((f"{path}({k})", given) for k, given in enumerate(inner.__defaults__ or ()))
+            yield from ((f"{path}({k})", given) for k, given in (inner.__kwdefaults__ or {}).items())
+        else:
+            yield path, value
+
+
+@functools.lru_cache(None)
+def _assigned(source):
+    """The attributes that a source assigns to, but for those of ``self``."""
+    found = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute))
+    return {node.attr for node in found if isinstance(node.ctx, ast.Store) and ast.unparse(node.value) != "self"}
+
+
+def _frozen(value) -> Any:
+    """What tells a value from a changed one, if it is plain data that is not filled as it runs; otherwise None."""
+    if isinstance(value, bool | int | float | complex | str | bytes | None):
+        return type(value).__name__, repr(value)
+    if isinstance(value, tuple | frozenset):
+        parts = [_frozen(part) for part in (sorted(value, key=repr) if isinstance(value, frozenset) else value)]
+        return None if None in parts else (type(value).__name__, *parts)
+    if isinstance(value, np.ndarray | np.generic | pd.DataFrame | pd.Series | pd.Index | torch.Tensor):
+        return type(value).__name__, hashlib.blake2b(pickle.dumps(value), digest_size=16).hexdigest()
+    return None
 
 
 @functools.lru_cache(None)
@@ -177,7 +243,8 @@ def _bindings(statements):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name, node
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            yield from ((alias.asname or alias.name, node) for alias in node.names)
+            top = isinstance(node, ast.Import)  # binds the package that a module is in
+            yield from ((a.asname or (a.name.split(".")[0] if top else a.name), node) for a in node.names)
         else:
             inner = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.stmt | ast.ExceptHandler)]
             parts = [s for part in inner for s in (part.body if isinstance(part, ast.ExceptHandler) else [part])]
@@ -194,6 +261,11 @@ def _stands(value, name, node, source, module, own):
         return _function_stands(value, name, node, source, own)
     if isinstance(node, ast.ClassDef):
         return isinstance(value, type) and _class_stands(value, name, node, source, own)
+    if isinstance(node, ast.Import):
+        imported = next(a.name if a.asname else a.name.split(".")[0] for a in node.names
+                        if (a.asname or a.name.split(".")[0]) == name)  # fmt: skip
+        counts = followed_file(imported, module.split(".")[0]) is not None  # transformers puts others in its place
+        return not counts or sys.modules.get(imported, value) is value
     if isinstance(node, ast.ImportFrom):
         package = module if str(source_file(module)).endswith("__init__.py") else module.rpartition(".")[0]
         origin, original = _origin(node, package), next(a.name for a in node.names if (a.asname or a.name) == name)
