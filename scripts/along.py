@@ -6,12 +6,14 @@ of the influence matrix of every context; the pseudo-log-likelihood of every tex
 
 All snapshots are asked the same: sites, rectangles, contexts, replacement tokens and texts are drawn once, from one
 reference snapshot, and kept beside the output as ``.npz``. The tokens tried at a site are predictions of the reference,
-so that other snapshots may find them less likely. A snapshot that the output has already is not measured again.
+so that other snapshots may find them less likely. A snapshot that the output has already is not measured again; an
+output of another model, other counts, other held-out text or another reference is refused. Which training the snapshots
+are of is not compared.
 """
 
 import argparse
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +30,7 @@ from glauber_lib.influence import replacement_tokens
 from glauber_lib.language import MaskedLM
 from glauber_lib.margins import log_pseudo_likelihood
 from glauber_lib.paper import load_passages
+from glauber_lib.paper.keys import files_digest
 
 TEXT_TOKENS, CONTEXT_TOKENS = 20, 10  # of a rectangle or text, and of a context whose influence is measured
 
@@ -48,6 +51,8 @@ class Questions(Stored):
     replacements : ndarray, int64[C, 10]
         Even contexts: the reference's best prediction at each site but for the present token; odd ones: a random token.
     texts : ndarray, int64[T, 20]
+    held_out : str
+        Digest of the file of the held-out windows; empty where it was not kept.
     """
 
     reference: str
@@ -61,6 +66,7 @@ class Questions(Stored):
     contexts: np.ndarray
     replacements: np.ndarray
     texts: np.ndarray
+    held_out: str = ""
 
     @property
     def rectangles(self):
@@ -160,6 +166,26 @@ def measure(model, questions, passages, windows, batches):
     }
 
 
+def refuse_other(args, questions, lines):
+    """ValueError where what is kept was asked or measured with other arguments or text than the present ones."""
+    counts = {"rectangles": questions.states, "contexts": questions.contexts, "texts": questions.texts}
+    kept = {name: len(asked) for name, asked in counts.items()}
+    model, _, step = questions.reference.partition(" at step ")
+    kept |= {"model": model, "tokens": questions.held_out or None, "reference": int(step)}
+    given = {name: getattr(args, name) for name in kept} | {"tokens": files_digest(args.tokens)}
+    if args.reference is None:  # the last snapshot that there was at first
+        kept.pop("reference")
+    other = {name for name, value in kept.items() if value not in (None, given[name])}
+    for line in lines:
+        measured = {"batches": line["held_out_windows"] // 32, "reference": line["reference"] == questions.reference,
+                    "batch or before": line["tokens"]}  # fmt: skip
+        now = {"batches": args.batches, "reference": True, "batch or before": args.before + line["step"] * args.batch}
+        other |= {name for name in now if now[name] != measured[name]}
+    if other:
+        raise ValueError(f"{args.out} is of another measurement ({', '.join(sorted(other))}): delete it and what is kept "
+                         "beside it, or name another --out")  # fmt: skip
+
+
 def follow(args):
     """Measure the snapshots of a folder that are not in the output yet, in the order of their steps."""
     snapshots = {int(path.stem): path for path in sorted(args.snapshots.glob("*.safetensors"))}
@@ -173,12 +199,15 @@ def follow(args):
         reference = max(snapshots) if args.reference is None else args.reference
         load_snapshot(model, snapshots[reference])
         counts = {"rectangles": args.rectangles, "contexts": args.contexts, "texts": args.texts}
-        draw_questions(model, f"{args.model} at step {reference}", passages.text, **counts).save(kept)
+        drawn = draw_questions(model, f"{args.model} at step {reference}", passages.text, **counts)
+        replace(drawn, held_out=files_digest(args.tokens)).save(kept)
     questions = Questions.load(kept)
     with np.load(args.tokens) as file:
         windows = Windows(dict(file), held_out=True)
     lines = args.out.read_text(encoding="utf-8").splitlines() if args.out.exists() else []
-    done = {json.loads(line)["step"] for line in lines}
+    lines = [json.loads(line) for line in lines]
+    refuse_other(args, questions, lines)
+    done = {line["step"] for line in lines}
     for step in tqdm([step for step in snapshots if step not in done], desc=args.model, unit="snapshot"):
         load_snapshot(model, snapshots[step])
         line = {"step": step, "tokens": args.before + step * args.batch, "reference": questions.reference}

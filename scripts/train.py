@@ -8,7 +8,8 @@ causal attention mask, trained on the next token at a fixed share of the sites. 
 a larger one and learns its conditionals beside the text (`distil.py`).
 
 Resumable: the checkpoint holds weights, average, optimiser and step; every batch is a function
-of (seed, step, rank), so a resumed run sees the batches it would have seen. Run it under
+of (seed, step, rank), so a resumed run sees the batches it would have seen. It holds what these depend on too, and is
+refused by a run with other arguments, other text, another start or another number of processes. Run it under
 ``python -m torch.distributed.run --nproc-per-node 2`` to give each core its own half of the batch (on two noisy cores
 faster than two OpenMP threads, which wait for each other in every operation).
 """
@@ -39,6 +40,7 @@ from glauber_lib.embedded import (
     stored_weights,
 )
 from glauber_lib.networks import HEADS, hidden_at
+from glauber_lib.paper.keys import files_digest
 
 LENGTHS = (5, 8, 12, 20, 20, 32, 48, 64, 80)  # tokens of a window, without its frame
 CLS, SEP, MASK = 101, 102, 103
@@ -155,6 +157,13 @@ def keep(network, path):
         save_file(weights, path)
 
 
+def settings_of(args, world):
+    """What a training depends on, by name: all arguments but for places and intervals; files stand by their content."""
+    given = {name: getattr(args, name) for name in (*RECORDED, "model", "steps")}
+    files = {name: path and files_digest(path) for name, path in (("tokens", args.tokens), ("init", args.init))}
+    return {**given, **files, "processes": world}
+
+
 def train(args):
     """Train one model, writing a checkpoint every `args.every` steps and the export at the end."""
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
@@ -197,9 +206,13 @@ def train(args):
     )
     args.work.mkdir(parents=True, exist_ok=True)
     checkpoint, log = args.work / f"{args.model}.pt", args.work / f"{args.model}.jsonl"
-    step, seen = 0, 0
+    step, seen, settings = 0, 0, settings_of(args, world)
     if checkpoint.exists():
         state = torch.load(checkpoint, map_location=device, weights_only=True)
+        kept = state.get("settings", {})
+        if other := [name for name in settings if name not in kept or kept[name] != settings[name]]:
+            differing = ", ".join(other)
+            raise ValueError(f"{checkpoint} is of another training ({differing}): delete it, or name another --work")
         network.load_state_dict(state["model"])
         average.load_state_dict(state["average"])
         optimizer.load_state_dict(state["optimizer"])
@@ -248,7 +261,7 @@ def train(args):
                     file.write(json.dumps(line) + "\n")
                 torch.save(
                     {"model": network.state_dict(), "average": average.state_dict(),
-                     "optimizer": optimizer.state_dict(), "step": step, "tokens": seen},
+                     "optimizer": optimizer.state_dict(), "step": step, "tokens": seen, "settings": settings},
                     checkpoint.with_suffix(".tmp"),
                 )  # fmt: skip
                 checkpoint.with_suffix(".tmp").replace(checkpoint)

@@ -235,6 +235,25 @@ def test_a_resumed_training_gives_the_weights_of_an_uninterrupted_one(packed, wh
     assert not torch.equal(checkpoint["model"][key], once["model"][key])  # it did learn something in between
 
 
+@pytest.mark.parametrize("change", ["seed", "steps", "head_steps", "rate", "tokens", "unknown"])
+def test_a_checkpoint_of_another_training_is_refused(packed, whole, tmp_path, change):
+    (tmp_path / "minilm-3l.pt").write_bytes((whole / "minilm-3l.pt").read_bytes())
+    given = {"head_steps": 2, "export": None}
+    train.train(options(packed, tmp_path, **given))  # the same: there is nothing left to do
+    if change == "tokens":
+        with np.load(packed) as file:
+            np.savez(tmp_path / "other.npz", **{**file, "weights": 2 * file["weights"]})
+        packed = tmp_path / "other.npz"
+    elif change == "unknown":  # of a version that kept none
+        checkpoint = torch.load(tmp_path / "minilm-3l.pt", weights_only=True)
+        torch.save({k: v for k, v in checkpoint.items() if k != "settings"}, tmp_path / "minilm-3l.pt")
+    else:
+        given[change] = 7
+    named = {"unknown": "batch, rate, .*processes"}.get(change, change)
+    with pytest.raises(ValueError, match=rf"minilm-3l.pt is of another training \({named}\): delete it"):
+        train.train(options(packed, tmp_path, **given))
+
+
 def test_an_export_holds_the_trained_weights_within_half_a_step_of_their_rows(whole):
     exported = load_embedded("minilm-3l", whole / "models").state_dict()
     stored = load_file(whole / "models" / "minilm-3l" / "model.safetensors")
@@ -396,6 +415,28 @@ def test_each_snapshot_is_measured_once(log):
     assert [line["step"] for line in lines] == [0, 4, 2, 6]
     assert [line["tokens"] for line in lines] == [1000, 1256, 1128, 1384]
     assert {line["reference"] for line in lines} == {"minilm-3l at step 4"}  # the last that there was at first
+
+
+@pytest.mark.parametrize(
+    "option, other, named",
+    [("--rectangles", 7, "rectangles"), ("--texts", 2, "texts"), ("--batches", 2, "batches"),
+     ("--reference", 6, "reference"),
+     ("--batch", 65, "batch or before"), ("--before", 0, "batch or before"), ("--tokens", None, "tokens")],
+)  # fmt: skip
+def test_a_log_of_another_measurement_is_refused(log, whole, packed, tmp_path, monkeypatch, option, other, named):
+    given = {"--rectangles": 6, "--contexts": 2, "--texts": 3, "--batches": 1, "--batch": 64, "--before": 1000}
+    if option == "--tokens":
+        with np.load(packed) as file:
+            np.savez(tmp_path / "other.npz", **{**file, "weights": 2 * file["weights"]})
+        other = tmp_path / "other.npz"
+    given |= {"--tokens": packed, "--out": log[0]} | {option: other}
+    before = log[0].read_text()
+    words = [str(part) for pair in given.items() for part in pair]
+    monkeypatch.setattr(sys, "argv", ["along.py", "minilm-3l", str(whole / "minilm-3l"), *words])
+    monkeypatch.setattr(along, "load_passages", lambda: load_passages().head(4))
+    with pytest.raises(ValueError, match=rf"training.jsonl is of another measurement \({named}\): delete it"):
+        along.main()
+    assert log[0].read_text() == before
 
 
 def test_a_line_of_the_log_holds_every_value_of_its_snapshot(log, whole, packed):
