@@ -31,9 +31,9 @@ def ask(model: Any, states: Any, sites: Any, hidden: Any = None) -> torch.Tensor
     """
     if not len(states):  # as of the other sites of a state of one
         return torch.empty(0, model.n_tokens, device=getattr(model, "device", None))
-    further = () if hidden is None else (hidden,)
-    given = (x.copy() if isinstance(x, np.ndarray) else x for x in (states, sites))  # a model may write into them
-    return check_scores(model.scores(*given, *further), model, states, sites)
+    asked = (states, sites) if hidden is None else (states, sites, hidden)
+    given = (x.copy() if isinstance(x, np.ndarray) else x for x in asked)  # a model may write into them
+    return check_scores(model.scores(*given), model, states, sites)
 
 
 def check_scores(scores: Any, model: Any, states: Any, sites: Any) -> torch.Tensor:

@@ -44,11 +44,16 @@ def check_seed(seed: Any) -> int:
 
 def unmasked(values: Any, name: str) -> np.ndarray:
     """Values as array; ValueError for an array, or a list of arrays, with some masked: they would count like others."""
-    parts = values if isinstance(values, list | tuple) else [values]
-    masked = sum(np.ma.getmaskarray(part).sum() for part in parts if isinstance(part, np.ma.MaskedArray))
-    if masked:
+    if masked := _masked(values):
         raise ValueError(f"{name} must be an array without a mask, got {masked} masked: leave out")
     return np.asarray(values)
+
+
+def _masked(values):
+    """How many values are masked, in lists of any depth."""
+    if isinstance(values, list | tuple):
+        return sum(_masked(part) for part in values if isinstance(part, list | tuple | np.ma.MaskedArray))
+    return np.ma.getmaskarray(values).sum() if isinstance(values, np.ma.MaskedArray) else 0
 
 
 def check_numbers(values: npt.ArrayLike, name: str) -> np.ndarray:
@@ -60,9 +65,11 @@ def check_numbers(values: npt.ArrayLike, name: str) -> np.ndarray:
         For texts, also of digits, complex numbers, dates, and an array of which some values are masked.
     """
     array = unmasked(values, name)
-    if array.dtype.kind in "cmM":
-        raise ValueError(f"{name} must be real numbers, got {array.dtype}")
-    if array.dtype.kind in "SU" or (array.dtype.kind == "O" and any(isinstance(x, str | bytes) for x in array.flat)):
+    each = map(np.asarray, array.flat) if array.dtype.kind == "O" else [array]
+    kinds = {part.dtype.kind: part.dtype for part in each}
+    if unreal := [kinds[kind] for kind in "cmM" if kind in kinds]:
+        raise ValueError(f"{name} must be real numbers, got {unreal[0]}")
+    if kinds.keys() & {"S", "U"}:
         raise ValueError(f"{name} must be numbers, got texts such as {next(iter(array.flat))!r}")
     return array.astype(float)
 
@@ -227,11 +234,13 @@ def check_states(
     ValueError
         Unless all tokens are integers in 0 .. n_tokens - 1, and every state has a site.
     """
+    states = states.to_numpy() if hasattr(states, "columns") else states  # type: ignore
     listed: Any = [states] if isinstance(states, np.ndarray) else states
     rows = [unmasked(row, "states") for row in listed]
     if len({row.shape for row in rows}) <= 1:
         whole = unmasked(states, "states")
-        rows = [np.stack(rows) if whole.dtype == object and rows else whole]  # of tuples in a Series
+        of_tuples = whole.dtype == object and listed is states and rows  # in a Series
+        rows = [np.stack(rows) if of_tuples else whole]
         if rows[0].ndim != 2 or rows[0].size == 0:
             raise ValueError(f"states must have shape (chains, sites), got {rows[0].shape}")
     for row in rows:

@@ -25,6 +25,7 @@ from glauber_lib.answers import ask, check_scores, name_of
 from glauber_lib.checks import check_contexts, check_count, check_indices, check_numbers, check_seed, check_temperature
 from glauber_lib.draws import inverse_cdf, log_probabilities, weights
 from glauber_lib.models import ConditionalModel
+from glauber_lib.resampling import scale_of
 
 
 @dataclass(frozen=True)
@@ -360,6 +361,7 @@ def mean_without_largest(values: ArrayLike, share: float = 0.05) -> float:
     values = np.sort(check_numbers(values, "values"), axis=None)
     if not 0 <= share <= 1:
         raise ValueError(f"share must lie within 0 .. 1, got {share!r}")
+    values = values / scale_of(values)
     if not values.size or np.isnan(values).any() or not np.mean(values):
         return float("nan")
     left = 1 + int((len(values) - 1) * (1 - share) + 1e-9)

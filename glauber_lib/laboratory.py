@@ -181,12 +181,7 @@ def incompatibility_price(
     n_sites = check_system(model.n_tokens, n_sites)
     if law is None:
         law = exact.stationary_law(exact.transition_matrix(model, n_sites, temperature))
-    law = check_numbers(law, "law")
-    if law.shape != (model.n_tokens**n_sites,) or not (law >= 0).all() or not abs(law.sum() - 1) < 1e-6:
-        raise ValueError(
-            f"law must be {model.n_tokens**n_sites} probabilities, got shape {law.shape}, sum {law.sum():.6g}, least "
-            f"{law.min(initial=np.inf):.3g}"
-        )
+    law = _check_law(law, model.n_tokens**n_sites)
     states, shape, price, entropy = all_states(model.n_tokens, n_sites), (model.n_tokens,) * n_sites, 0.0, 0.0
     for i in range(n_sites):
         joint = np.moveaxis(law.reshape(shape), i, -1)  # the others, then the token at i
@@ -200,6 +195,17 @@ def incompatibility_price(
     return {"price": float(price / n_sites), "entropy": float(entropy / n_sites)}
 
 
+def _check_law(law, size):
+    """A law as float64[size]; ValueError unless it is that many numbers >= 0 whose sum is one."""
+    law = check_numbers(law, "law")
+    if law.shape != (size,) or not (law >= 0).all() or not abs(law.sum() - 1) < 1e-6:
+        raise ValueError(
+            f"law must be {size} probabilities, got shape {law.shape}, sum {law.sum():.6g}, least "
+            f"{law.min(initial=np.inf):.3g}"
+        )
+    return law
+
+
 def _log_softmax(scores):
     """Of scores [K, V] whose largest is zero; precise also where one token has nearly all the probability."""
     given, best = scores.log_softmax(1), scores.argmax(1, keepdim=True)
@@ -210,9 +216,10 @@ def _log_softmax(scores):
 def compatible_table(law: np.ndarray, n_tokens: int, n_sites: int) -> TabularModel:
     """The conditionals of a law float64[V**n] as a model at temperature one, with scores rounded as a network's are.
 
-    They fit a joint, so that their price is that of rounding to float32 alone.
+    They fit a joint, so that their price is that of rounding to float32 alone. ValueError for a law that is none.
     """
     n_sites = check_system(n_tokens, n_sites)
+    law = _check_law(law, n_tokens**n_sites)
     joint = np.log(np.maximum(law, 1e-300)).reshape((n_tokens,) * n_sites)
     normalised = [joint - np.logaddexp.reduce(joint, axis=i, keepdims=True) for i in range(n_sites)]
     return TabularModel(np.stack(normalised).astype(np.float32))

@@ -88,11 +88,14 @@ def interval_bars(axis: Axes, x: ArrayLike, table: pd.DataFrame, **style) -> Err
     """
     check_columns(table, ["mean", "low", "high"], "table")
     x, mean, ends = np.asarray(x), table["mean"].to_numpy(float), table[["low", "high"]].to_numpy(float).T
-    if (turned := ends[0] > ends[1] * (1 + 1e-9 * np.sign(ends[1]))).any():  # but for rounding
+    if (turned := ends[0] > ends[1] + 1e-9 * np.abs(ends[1]) + 1e-15).any():  # but for rounding
         raise ValueError(f"intervals must have their lower end first, got {turned.sum()} that have not")
     known = np.isfinite(ends)
     base = np.fmin(np.fmax(mean, np.where(known[0], ends[0], np.nan)), np.where(known[1], ends[1], np.nan))
-    bars = np.array([mean - ends[0], ends[1] - mean])
+    beyond = np.isinf(mean) & (known[0] != known[1])  # the arrow goes out from the end that is known
+    base = np.where(beyond, np.where(known[0], *ends), base)
+    with np.errstate(invalid="ignore"):  # an infinite end of an infinite mean
+        bars = np.array([mean - ends[0], ends[1] - mean])
     # the interval of a skewed statistic may leave its value out
     beside = known.all(0) & (bars < -1e-9 * np.abs(ends)).any(0)
     bars = bars.clip(min=0)  # matplotlib refuses what rounding may make -1e-17

@@ -95,6 +95,15 @@ def test_two_files_side_by_side(run, capsys, tmp_path):
     assert "no such file" in capsys.readouterr().err
 
 
+def test_claims_without_a_value_agree_where_their_intervals_do():
+    ends = {(10.0, "inf"): [(10.5, "inf")], (None, 3.0): [(None, 3.1)], None: [None]}
+    others = [(1000.0, "inf"), (10.0, 20.0), (None, 30.0)]
+    for interval, alike in ends.items():
+        for other in [*alike, *others]:
+            table = compare.side_by_side([record("open", None, interval)], [record("open", None, other)])
+            assert bool(table.agrees[0]) == (other in alike), (interval, other)
+
+
 def test_the_command_writes_what_is_expected(run, capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(profiles, "ROOT", tmp_path)
     monkeypatch.setattr(profiles, "notebooks", lambda: [NOTEBOOK])

@@ -1,6 +1,7 @@
 """What a chain's moves look like as HTML, and what the figures show of tables with intervals."""
 
 import html
+import warnings
 import xml.etree.ElementTree as ElementTree
 
 import matplotlib.pyplot as plt
@@ -174,6 +175,17 @@ def test_an_interval_beside_its_value_is_drawn_where_it_lies():
     ends = [tuple(path.vertices[:, 1]) for bars in axis.collections for path in bars.get_paths() if len(path.vertices)]
     ends = [pair for pair in ends if not np.isnan(pair).any()]
     assert sorted(np.round(ends, 9).tolist()) == [[0.4, 0.8], [0.6, 0.7]]
+    plt.close(figure)
+
+
+def test_an_infinite_mean_has_an_arrow_from_the_end_that_is_known():
+    figure, axis = plt.subplots()
+    table = pd.DataFrame({"mean": [np.inf, -np.inf, 0.0], "low": [10.0, -np.inf, 1e-17], "high": [np.inf, -4.0, 0.0]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        interval_bars(axis, np.arange(3), table)  # the last is turned by rounding alone
+    ends = [tuple(path.vertices[:, 1]) for bars in axis.collections for path in bars.get_paths() if len(path.vertices)]
+    assert {(10, 15), (-6, -4)} <= {tuple(np.round(pair, 9)) for pair in ends if np.isfinite(pair).all()}
     plt.close(figure)
 
 

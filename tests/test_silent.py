@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from conftest import random_table
 
 from glauber_lib import draws, drift, exact, growth, kernels, strips, traps
+from glauber_lib.answers import ask
 from glauber_lib.chains import LONGEST, run_chains
 from glauber_lib.checks import check_numbers, check_states, check_temperature
 from glauber_lib.checksums import WeightsDigest, model_checksum, refuse_other_vocabulary, vocabulary_checksum
@@ -23,10 +24,18 @@ from glauber_lib.crossover import couple_passages
 from glauber_lib.engine import Conditionals
 from glauber_lib.escape import observed_stays
 from glauber_lib.hitting import first_passages
-from glauber_lib.incompatibility import Rectangles, measure_rectangles, noise_floor, opposite_signs, sample_rectangles
+from glauber_lib.incompatibility import (
+    Rectangles,
+    mean_without_largest,
+    measure_rectangles,
+    noise_floor,
+    opposite_signs,
+    sample_rectangles,
+)
 from glauber_lib.influence import contraction_norms, measure_influence, sufficient_temperature, threshold
+from glauber_lib.laboratory import compatible_table
 from glauber_lib.language import CausalLM, MaskedLM
-from glauber_lib.margins import basin_escape_times, escape_probability
+from glauber_lib.margins import basin_escape_times, escape_probability, log_exit_times
 from glauber_lib.models import IsingModel, RestrictedModel, TabularModel
 from glauber_lib.paper import keys
 from glauber_lib.paper.sources import SourceChangedError
@@ -593,6 +602,57 @@ def test_a_condition_is_asked_on_states_as_wide_as_those_of_the_run():
     more = run_chains(Any3(), None, n_steps=12, until=until, resume=trace)
     whole = run_chains(Any3(), [[0, 0, 0], [0, 0, 0, 0, 0]], n_steps=12, until=until, seed=3)
     np.testing.assert_array_equal(more.final, whole.final)
+
+
+def test_odd_objects_in_arrays_and_masks_at_any_depth_are_no_numbers():
+    dates, numbers = np.array([np.datetime64(5, "ns")], object), np.array([np.complex128(1 + 2j)], object)
+    for values in (dates, numbers, np.array([1 + 2j, 1.0], object)):
+        with pytest.raises(ValueError, match="must be real numbers"):
+            check_numbers(values, "values")
+    masked = np.ma.array([1.0, 0.0], mask=[True, False])
+    with pytest.raises(ValueError, match="got 2 masked"):
+        check_numbers([[masked], [masked]], "values")
+    np.testing.assert_array_equal(check_numbers(np.array([1, 2.5, None], object), "x"), [1, 2.5, np.nan])
+
+
+def test_states_of_another_type_are_refused_by_their_type():
+    for states in (np.array([[0, 1], [1, 0]], object), pd.DataFrame({"a": [0, 1], "b": [1, 0]}, dtype="Int64")):
+        with pytest.raises(ValueError, match="states must be integers, got object"):
+            check_states(states, 3)
+    assert check_states(pd.DataFrame({"a": [0, 1], "b": [1, 0]}), 3).tolist() == [[0, 1], [1, 0]]
+
+
+def test_weights_at_temperatures_near_the_largest_number_are_those_of_their_logarithms():
+    scores = torch.tensor([[1.5e308, -1.5e308], [0.0, 1e308]], dtype=torch.float64)
+    for tau in (1e308, 1.7e308, 2e305):
+        found = draws.probabilities(scores, [tau, tau])
+        torch.testing.assert_close(found, draws.log_probabilities(scores, tau).exp(), rtol=1e-12, atol=0)
+    assert draws.probabilities(scores, [1e308, 1e-308]).tolist()[1] == [0.0, 1.0]
+
+
+def test_a_mean_without_the_largest_of_extreme_values():
+    values = np.abs(np.random.default_rng(0).normal(size=12))
+    for scale in (3e307, 1e-300):
+        assert mean_without_largest(values * scale) == pytest.approx(mean_without_largest(values), rel=1e-9)
+
+
+def test_rates_may_be_whole_numbers_and_a_law_of_a_table_must_be_one():
+    rates, out = np.array([[0, -1], [-2, 0]]), np.array([-3, -1])
+    np.testing.assert_array_equal(log_exit_times(rates, out), log_exit_times(rates.astype(float), out.astype(float)))
+    for law in ([0.5, 0.5, 0.5, -0.5], [np.nan, 0.5, 0.5, 0.0], np.ma.array([0.25] * 4, mask=[1, 0, 0, 0]), [0.5, 0.5]):
+        with pytest.raises(ValueError, match="law must be"):
+            compatible_table(law, 2, 2)  # type: ignore
+
+
+def test_a_model_that_writes_into_the_hidden_sites_leaves_the_caller_s_alone():
+    class Zeroes(TabularModel):
+        def scores(self, states, sites, hidden=None):
+            hidden[:] = False
+            return super().scores(states, sites)
+
+    hidden = np.array([[False, True, False]])
+    ask(Zeroes(np.zeros((3, 2, 2, 2))), np.zeros((1, 3), int), np.zeros(1, int), hidden)
+    assert hidden.tolist() == [[False, True, False]]
 
 
 def test_complex_tables_are_refused():

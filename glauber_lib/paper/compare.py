@@ -64,7 +64,8 @@ def expected_range(claim: dict[str, Any]) -> tuple[float | None, float | None, s
         margin = EXACT * abs(value)  # an interval may leave its value out, or end at it
         return min(low, value - margin), max(high, value + margin), f"its own interval, {WIDER:g} times as wide"
     margin = max(PARTED * abs(value), LEAST["parted"])
-    return value - margin, value + margin, "no interval is known: rounding may part paths"
+    lacks = "no interval is known" if not known else "no interval of two ends is known"
+    return value - margin, value + margin, f"{lacks}: rounding may part paths"
 
 
 def _as_float(value):
@@ -80,6 +81,13 @@ def inside(value: float | str | None, low: float | str | None, high: float | str
     return bool(low <= value <= high)
 
 
+def _ends_agree(one, other):
+    """Whether the intervals of two claims without a value are alike: each end within `PARTED` of the other's."""
+    ends = [list(map(_as_float, claim["interval"] or ())) for claim in (one, other)]
+    near = lambda a, b: a == b or (None not in (a, b) and math.isclose(a, b, rel_tol=PARTED))  # noqa: E731
+    return len(ends[0]) == len(ends[1]) and all(map(near, *ends))
+
+
 def side_by_side(a: Iterable[dict[str, Any]], b: Iterable[dict[str, Any]]) -> pd.DataFrame:
     """The claims of two runs.
 
@@ -93,7 +101,8 @@ def side_by_side(a: Iterable[dict[str, Any]], b: Iterable[dict[str, Any]]) -> pd
     DataFrame
         One row for each claim of either: ``claim``; ``published``; ``first, second``, the measured values; ``verdict``,
         that of the second, after that of the first where it is another; ``range`` of the first, and its reason ``why``;
-        ``agrees``, whether the second lies in it. A claim that only one of them has does not agree.
+        ``agrees``, whether the second lies in it or, where neither has a value, their intervals are alike. A claim that
+        only one of them has does not agree.
     """
     first, second = ({claim["id"]: claim for claim in run} for run in (a, b))
     rows = []
@@ -101,6 +110,9 @@ def side_by_side(a: Iterable[dict[str, Any]], b: Iterable[dict[str, Any]]) -> pd
         one, other = first.get(id), second.get(id)
         known = other or one or {}
         low, high, why = expected_range(one) if one else (None, None, "only in the second")
+        agrees = bool(one and other and inside(other["measured"], low, high))
+        if one and other and one["measured"] is None:
+            agrees = agrees and _ends_agree(one, other)
         said = list(dict.fromkeys(claim["verdict"] for claim in (one, other) if claim))
         rows.append(
             {
@@ -109,7 +121,7 @@ def side_by_side(a: Iterable[dict[str, Any]], b: Iterable[dict[str, Any]]) -> pd
                 "second": claims.number(other["measured"] if other else None),
                 "verdict": " → ".join(said), "range": f"{claims.number(low)} to {claims.number(high)}",
                 "why": why if other else "only in the first",
-                "agrees": bool(one and other and inside(other["measured"], low, high)),
+                "agrees": agrees,
             }
         )  # fmt: skip
     return pd.DataFrame(rows)
