@@ -994,8 +994,9 @@ with runner._alone("02_bounds", "smoke"):
 """
 
 
-def test_the_second_run_of_a_notebook_says_who_runs_it_until_that_process_is_dead(root):
+def test_the_second_run_of_a_notebook_says_who_runs_it_until_that_process_is_dead(root, monkeypatch):
     write_cells(root, "x = 1")
+    monkeypatch.setattr(runner, "LEFT", 0.1)
     (root / "build" / "smoke").mkdir(parents=True)
     command = [sys.executable, "-c", HOLDER, str(root)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as holder:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import threading
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -27,6 +28,7 @@ from glauber_lib.paper.check import announce, named_models
 from glauber_lib.paper.run import outputs_file
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
+LEFT = 10.0  # seconds that a killed run's worker and kernel are waited for: they look for their parent every second
 
 
 class NotRunError(Exception):
@@ -84,12 +86,12 @@ def _stamp(notebook, profile):
 def _alone(notebook, profile):
     """Hold the lock of a notebook in a profile; NotRunError that says who runs it, where another process does.
 
-    The system drops the lock of a process that dies.
+    The system drops the lock of a process that dies; what a killed command has left ends within `LEFT` seconds.
     """
     place = profiles.build_folder(profile) / f".{notebook}.lock"
     lock, note = FileLock(place), place.with_suffix(".running")
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=LEFT)
     except Timeout:
         who = note.read_text(encoding="utf-8") if note.exists() else "another process"
         raise NotRunError(f"not started, {who} runs it already") from None
@@ -122,9 +124,10 @@ def _drop_progress_bars(target):
 
 def _mark_failed(target):
     """Mark the cell in which an executed notebook stopped, and those after it; what the cell is."""
-    if not target.exists():
+    try:
+        executed = nbformat.read(target, as_version=4)
+    except (OSError, ValueError):  # not there, or cut short where the disk is full
         return "its kernel"
-    executed = nbformat.read(target, as_version=4)
     code = [cell for cell in executed.cells if cell.cell_type == "code"]
     begun = [cell for cell in code if cell.metadata.get("papermill", {}).get("start_time")]
     if not begun:
@@ -132,8 +135,14 @@ def _mark_failed(target):
     for cell in code[len(begun) :]:
         cell.metadata.papermill["status"] = "pending"
     begun[-1].metadata.papermill.update(status="failed", exception=True)
-    nbformat.write(executed, target)
-    return f"code cell {len(begun)} ({begun[-1].source.strip().splitlines()[0]})"
+    with contextlib.suppress(OSError):  # what is said counts more than the mark
+        nbformat.write(executed, target)
+    return _cell(len(begun), begun[-1].source)
+
+
+def _cell(number, source):
+    """How a code cell is named: its place among them, that of the parameters given to it included, and first line."""
+    return f"code cell {number} ({source.strip().splitlines()[0]})"
 
 
 def run_notebook(notebook: str, profile: str, position: int = 0) -> float:
@@ -190,13 +199,27 @@ def progress_file(notebook: str, profile: str) -> Path:
     return profiles.build_folder(profile) / f"{notebook}.progress"
 
 
-def _report(notebook, profile, position):
-    """Run one notebook: whether it succeeded, and a line about it."""
+def _end_with(command):
+    """Let a worker end when the command that started it is dead; a kernel ends with its worker of its own accord."""
+
+    def watch():
+        while os.getppid() == command:
+            time.sleep(1)
+        os._exit(1)
+
+    if os.getpid() != command:  # and not where notebooks run in the command itself
+        threading.Thread(target=watch, daemon=True).start()
+
+
+def _report(notebook, profile, position, command):
+    """Run one notebook: whether it succeeded, and a line about it; `command` is the process that was started."""
+    _end_with(command)
     executed = f"(see build/{profiles.build_folder(profile).name}/{notebook}.ipynb)"
     try:
         return True, f"{notebook}: {run_notebook(notebook, profile, position):.0f} s"
     except PapermillExecutionError as error:
-        return False, f"{notebook}: {error.ename}: {error.evalue} {executed}"
+        said = f"{error.ename}: {error.evalue} in {_cell(error.exec_count, error.source)}"
+        return False, f"{notebook}: {said} {executed}"
     except NotRunError as error:
         return False, f"{notebook}: {error}"
     except Exception as error:  # of this notebook alone: the others run on
@@ -238,7 +261,7 @@ def run_notebooks(notebooks: list[str], profile: str, jobs: int | None) -> int:
     if jobs > 1:
         work = {notebook: profiles.work(profiles.load_profile(profile, notebook)) for notebook in notebooks}
         notebooks = sorted(notebooks, key=lambda notebook: -work[notebook])
-    tasks = (joblib.delayed(_report)(notebook, profile, k % jobs) for k, notebook in enumerate(notebooks))
+    tasks = (joblib.delayed(_report)(notebook, profile, k % jobs, os.getpid()) for k, notebook in enumerate(notebooks))
     ran: Any = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(tasks)
     failed, done = False, 0
     try:
