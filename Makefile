@@ -1,4 +1,4 @@
-# make check · make paper · make companions · make quick · make test · make lab · make html · make bench · make gpu · make colab · make models · make clean-cache · make clean
+# make check · make paper · make companions · make quick · make test · make lab · make html · make bench · make gpu · make colab · make models · make audit · make licences · make clean-cache · make clean
 PYTHON ?= python3
 PROFILE ?= mini
 NOTEBOOK ?=
@@ -6,7 +6,7 @@ BUILD ?= build/models
 PY := .venv/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help check paper companions quick fast static test lab html bench gpu colab models readme clean-cache clean
+.PHONY: help check paper companions quick fast static test lab html bench gpu colab models readme audit licences clean-cache clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -80,6 +80,14 @@ models: .venv/installed  ## fetch the corpora and train the embedded models agai
 
 readme: .venv/installed  ## put the claims of figures/results.json into README.md
 	$(PY) scripts/readme.py
+
+audit:  ## known vulnerabilities of the exact versions (asks the network)
+	$(PYTHON) -m venv build/audit
+	build/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	build/audit/bin/python -m pip_audit --requirement constraints.txt --no-deps --disable-pip --progress-spinner off
+
+licences: .venv/lab  ## the licences of the exact versions, into docs/licences.md
+	$(PY) scripts/licences.py
 
 clean-cache:  ## remove the cached results of all notebooks, and what interrupted ones had done
 	rm -rf build/cache

@@ -157,7 +157,7 @@ def samples(models, temperatures=(1.0, 0.5, 0.2), n_steps=300, passage=30):
     for model in models:
         state = model.states([load_passages().text.iloc[passage]], n=20)
         ends = [run_chains(model, state, n_steps=n_steps, temperature=t, seed=0).final for t in temperatures]
-        table[model.name] = [tables.cell(model.texts(x)[0]) for x in (state, *ends)]
+        table[model.name] = [tables.text(model.texts(x)[0]) for x in (state, *ends)]
     return pd.DataFrame(table)
 
 

@@ -1,7 +1,7 @@
 """What a notebook needs of the paper: settings, models, passages, cached results, claims, figures and tables."""
 
 import json
-import pickle
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from filelock import FileLock
 from matplotlib.figure import Figure
 
 from glauber_lib import language
-from glauber_lib.paper import claims, profiles, progress, provenance, tables
+from glauber_lib.paper import claims, keys, profiles, progress, provenance, tables
 from glauber_lib.paper.cache import cached
 from glauber_lib.paper.passages import load_passages, readable_passages
 from glauber_lib.plotting import use_style
@@ -74,7 +74,7 @@ class Run:
             claims.committed_results()
         self._entries = claims.read_claims()
         self._models: dict[str, Any] = {}
-        self._options: dict[str, bytes] = {}
+        self._options: dict[str, str] = {}
         self._readers: dict[str, Any] = {}
         self._revisions: dict[str, str | None] = {}
         self._began = time.monotonic()
@@ -120,7 +120,7 @@ class Run:
 
         ValueError if it was loaded with other `options`: one name stands for one model in all records.
         """
-        if self._options.setdefault(name, asked := pickle.dumps(options)) != asked:
+        if self._options.setdefault(name, asked := json.dumps(keys.describe(options))) != asked:
             raise ValueError(f"model {name!r} is loaded with other options already: load it by language.load_model")
         if name not in self._models:
             self._models[name] = language.load_model(name, revision=self.revision(name), **options)
@@ -215,7 +215,11 @@ class Run:
         return f"{self.notebook}, profile {self.profile}, seed {self.seed}"
 
     def save_figure(self, figure: Figure, name: str) -> None:
-        """Write ``name.png`` and ``name.pdf``, with the label in their metadata."""
+        """Write ``name.png`` and ``name.pdf``, with the label in their metadata.
+
+        ValueError for a name with a folder in it: all is written to `figures`.
+        """
+        _check_name(name)
         self._say_if_written(f"{name}.png")
         for suffix, metadata in (
             (".png", {"Description": self.label}),
@@ -236,8 +240,9 @@ class Run:
         """Write ``name.csv`` (first line: a comment with the label) and ``name.md``; return the table.
 
         Rows are written without their index; ValueError for one that says something: it has a name, or is not the
-        numbers from zero on, in any order.
+        numbers from zero on, in any order. ValueError too for a name with a folder in it, as by `save_figure`.
         """
+        _check_name(name)
         whole = pd.api.types.is_integer_dtype(table.index) and sorted(table.index) == list(range(len(table)))
         if any(name is not None for name in table.index.names) or not whole:
             raise ValueError(f"table {name!r} would lose its index {table.index.names}: reset_index() first")
@@ -291,6 +296,12 @@ def _read_facts(path):
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return {}
+
+
+def _check_name(name):
+    """Refuse a name under which a file would lie elsewhere, such as that of a model: ``org/model``."""
+    if not isinstance(name, str) or not re.fullmatch(r"[^./\\\0][^/\\\0]*", name):
+        raise ValueError(f"the name of a figure or table must be without a folder and a dot in front, got {name!r}")
 
 
 def _replace(path, text):

@@ -1,4 +1,4 @@
-"""Tables as Markdown: cells as they are, whatever characters they hold."""
+"""Tables as Markdown: cells as they are, whatever characters they hold, also those of a model's text."""
 
 import re
 from collections.abc import Iterable
@@ -7,6 +7,22 @@ from typing import Any
 import pandas as pd
 
 _FORMULA = re.compile(r"(\$(?! )[^$]+(?<! )\$)")  # as Markdown finds one: no blank inside either dollar sign
+_MARKS = re.compile(r"\\(?!\\*\|)(?=[!-/:-@\[-`{-~])|[`*~<]|\[(?=[^\]]*\][\[(])|&(?=#?\w+;)")
+_NAMED = {"<": "&lt;", "&": "&amp;"}
+
+
+def text(value: Any) -> str:
+    r"""A text that someone else wrote, such as a model's, as `cell`: no mark of it becomes HTML, a link, code or type.
+
+    A lone underscore stays as it is; in a formula a ``<`` that could begin a tag is written ``\lt``.
+    """
+    parts = _FORMULA.split(str(value))
+    tag = re.compile(r"<(?=[A-Za-z/!?])")
+    shown = (
+        tag.sub(r"\\lt ", part) if k % 2 else _MARKS.sub(lambda mark: _NAMED.get(mark[0], "\\" + mark[0]), part)
+        for k, part in enumerate(parts)
+    )
+    return cell("".join(shown))
 
 
 def cell(value: Any) -> str:
@@ -42,7 +58,7 @@ def markdown(table: pd.DataFrame, digits: int = 3) -> str:
     shown = table.astype(object).where(table.notna(), None)
     texts = [k for k in range(shown.shape[1]) if any(isinstance(value, str) for value in shown.iloc[:, k])]
     for k in texts:
-        column = [cell(value) if isinstance(value, str) else value for value in shown.iloc[:, k]]
+        column = [text(value) if isinstance(value, str) else value for value in shown.iloc[:, k]]
         shown.isetitem(k, pd.Series(column, index=shown.index, dtype=object))
     shown.columns = [cell(name) for name in shown.columns]
     return str(shown.to_markdown(index=False, floatfmt=f".{digits}g", missingval="–", disable_numparse=texts))
