@@ -36,8 +36,10 @@ static: .venv/installed  ## lint, format and types alone
 	$(PY) -m ruff format --check -q .
 	$(PY) -m pyright
 
-test: static  ## lint, format, types, all unit tests, then the notebooks in the smoke profile, run twice and compared (nbval; figures and tables to the byte)
-	$(PY) -m pytest -q -n auto --maxprocesses 4
+test: static  ## lint, format, types, all unit tests and what of the library they run, then the notebooks in the smoke profile, run twice and compared (nbval; figures and tables to the byte)
+	rm -rf build/coverage && mkdir -p build/coverage
+	$(PY) -m coverage run -m pytest -q -n auto --maxprocesses 4
+	$(PY) scripts/covered.py
 	rm -rf build/smoke
 	OMP_NUM_THREADS=1 $(PY) -m glauber_lib.paper --profile smoke --force
 	OMP_NUM_THREADS=1 $(PY) -m glauber_lib.paper --profile smoke --force --companions

@@ -52,6 +52,23 @@ def test_the_pair_follows_the_maximal_coupling_whatever_the_present_tokens(name,
     assert abs(agree - share) <= 4 * np.sqrt(share * (1 - share) / len(new_x)) + 1e-12
 
 
+def test_pairs_of_thirty_thousand_tokens_are_drawn_without_a_law_of_pairs():
+    n_tokens, blocks = 30_000, 10  # |V|² = 9·10⁸ is beyond what a categorical law holds
+    ramp = np.arange(1, n_tokens + 1, dtype=float)
+    p, q = ramp / ramp.sum(), ramp[::-1] / ramp.sum()
+    tracemalloc.start()
+    parts = [draws(p, q, 0, n_tokens - 1, size=100, seed=seed) for seed in range(40)]
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    x, y = (np.concatenate([part[k] for part in parts]) * blocks // n_tokens for k in (0, 1))
+    laws = [law.reshape(blocks, -1).sum(1) for law in (p, q)]
+    for drawn, law, other in ((x, *laws), (y, *laws[::-1])):
+        assert fit(np.bincount(drawn, minlength=blocks), law) > 1e-3
+        assert fit(np.bincount(drawn, minlength=blocks), other) < 1e-6
+    agree, share = np.mean([part[0] == part[1] for part in parts]), np.minimum(p, q).sum()
+    assert abs(agree - share) < 4 * np.sqrt(share * (1 - share) / 4_000) and most < n_tokens**2
+
+
 def test_the_fit_would_notice_independent_draws():
     p, q = map(np.array, LAWS["random"])
     new_x, new_y, _, _ = draws(p, q, 0, 1)

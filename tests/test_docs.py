@@ -219,6 +219,17 @@ def test_text_is_put_between_markers_that_stand_once(tmp_path):
         assert page.read_text() == text
 
 
+def test_the_tests_named_in_the_table_of_traps_are_there():
+    rows = [
+        row for row in (ROOT / "tests" / "README.md").read_text().split("## Known traps")[1].splitlines()[7:] if row
+    ]
+    sources = "".join(path.read_text() for path in (ROOT / "tests").glob("test_*.py"))
+    assert len(rows) == 13
+    for row in rows:
+        named = re.findall(r"`(test_\w+)`", row)
+        assert named and all(f"def {name}(" in sources for name in named), row
+
+
 # What a hosted runner and a commit hook call ----------------------------------------------------------------------
 
 
@@ -226,7 +237,9 @@ def test_the_workflow_and_the_hooks_call_what_is_here():
     yaml = pytest.importorskip("yaml")
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())
     steps = [step.get("run") for job in workflow["jobs"].values() for step in job["steps"]]
-    assert {"make quick", "make test"} <= set(steps)
+    assert {"make test", "make paper", "make audit"} <= set(steps)
+    assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == ["3.11", "3.12", "3.13"]
+    assert workflow[True]["schedule"]  # the key is `on`, which YAML reads as a truth value
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     entries = [hook["entry"] for repository in hooks for hook in repository["hooks"]]
     modules = [re.fullmatch(r"\.venv/bin/python -m (\w+)( .*)?", entry)[1] for entry in entries]

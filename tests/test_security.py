@@ -106,8 +106,8 @@ def test_a_notebook_and_a_profile_are_those_that_are_there(name):
 
 TEXTS = [
     "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "a < b & c &lt; d", "[a](javascript:alert(1))",
-    "![a](http://elsewhere/x.png)", "[a][b]", "<http://elsewhere>", "`a` **b** ~~c~~ \\*d\\*", "a | <b>", "\\<b>", "\\\\<b>",
-    "a\n<b>\n\n# c", "--> <!-- x", "\u202e<b>\u2066", "\\", "a\\|b", "\\`x`",
+    "![a](http://elsewhere/x.png)", "[a][b]", "<http://elsewhere>", "`a` **b** ~~c~~ \\*d\\*", "a | <b>", "\\<b>",
+    "\\\\<b>", "a\n<b>\n\n# c", "--> <!-- x", "\u202e<b>\u2066", "\\", "a\\|b", "\\`x`",
 ]  # fmt: skip
 
 
