@@ -1,4 +1,4 @@
-# make check · make paper · make companions · make quick · make test · make lab · make html · make bench · make gpu · make colab · make models · make audit · make licences · make clean-cache · make clean
+# make check · make paper · make companions · make quick · make test · make lab · make html · make bench · make mutants · make gpu · make colab · make models · make audit · make licences · make clean-cache · make clean
 PYTHON ?= python3
 PROFILE ?= mini
 NOTEBOOK ?=
@@ -6,7 +6,7 @@ BUILD ?= build/models
 PY := .venv/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help check paper companions quick fast static test lab html bench gpu colab models readme audit licences clean-cache clean
+.PHONY: help check paper companions quick fast static test lab html bench mutants gpu colab models readme audit licences clean-cache clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -56,6 +56,10 @@ html: .venv/lab paper  ## the executed notebooks as HTML, under build/html
 
 bench: .venv/installed  ## how fast the engine is here, into build/bench.json and docs/benchmarks.md (ten minutes)
 	$(PY) scripts/bench.py
+
+mutants: .venv/installed  ## 300 random faults in the core of the library, and which of them no test notices (an hour)
+	$(PIP) --target build/mutants/tools cosmic-ray==8.7.0 coverage==7.17.5
+	PYTHONPATH=build/mutants/tools:. OMP_NUM_THREADS=1 $(PY) scripts/mutate.py
 
 gpu: .venv/installed  ## on a machine with a GPU: its tests, the mini profile, speed by model shape, times predicted for PROFILE=paper
 	$(PY) scripts/gpu.py
