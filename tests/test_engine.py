@@ -1,5 +1,6 @@
 """The engine: paths of a real model, laws of holding times, conditions to stop, ragged states, remembered scores."""
 
+import io
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 from conftest import MASKED, TEXTS, Watched, codes, fit, moves_of, random_ising, random_table, small_vocabulary
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tqdm.auto import tqdm
 
 from glauber_lib import engine, exact
 from glauber_lib.chains import run_chains
@@ -409,3 +411,22 @@ def test_the_last_layer_sees_the_asked_positions_only(kind, tiny):
         for hook in hooks:
             hook.remove()
     assert seen == [(5, 11, 32), (5, 3, 32), (4, 8, 32), (4, 1, 32)]
+
+
+# What no other test tells from a small fault (mutants.md) ------------------------------------------------------------
+
+
+def test_two_states_shorter_than_their_rows_are_asked_at_their_own_length():
+    model = random_table(2, 3)
+    states, sites = np.array([[0, 1, -1], [1, 1, -1]]), np.array([0, 1])
+    assert torch.equal(Conditionals(model).scores(states, sites), model.scores(states[:, :2], sites))
+
+
+def test_a_bar_of_a_resumed_run_counts_the_steps_that_are_left(monkeypatch):
+    bars = []
+    monkeypatch.setattr(
+        engine, "tqdm", lambda **options: bars.append(tqdm(**options | {"file": io.StringIO()})) or bars[-1]
+    )
+    half = run_chains(SMALL["tabular"], [[0, 0, 0]], n_steps=20, progress="run")
+    run_chains(SMALL["tabular"], None, n_steps=30, resume=half, progress="run")
+    assert [(bar.total, bar.n, bar.leave) for bar in bars] == [(20, 20, False), (30, 30, False)]

@@ -415,7 +415,7 @@ def test_the_pseudo_likelihood_keeps_its_ratios_where_no_state_has_a_weight_in_f
     np.testing.assert_allclose(law, np.array([1, ratio, ratio, 1]) / (2 + 2 * ratio), atol=1e-12)
 
 
-@pytest.mark.parametrize("law", [[np.nan, 1.0], [3, 7], [-0.5, 1.5], [1.0], [0.5, 0.5, 0.0]])
+@pytest.mark.parametrize("law", [[np.nan, 1.0], [3, 7], [0.5, 0.6], [-0.5, 1.5], [1.0], [0.5, 0.5, 0.0]])
 def test_what_is_no_law_is_refused_and_nan_is_not_mixed(law):
     with pytest.raises(ValueError, match="need two laws"):
         exact.compare_laws(np.array([0.5, 0.5]), np.array(law))
@@ -476,3 +476,15 @@ def test_a_kernel_has_one_temperature_and_a_solved_system_a_size():
             ask_for(model, 2, [0.5, 1.0, 1.5, 2.0])
     with pytest.raises(ValueError, match="at most 4096 states"):
         exact.solve_system(IsingModel(np.zeros((13, 13))), 13, [1.0])
+
+
+# What no other test tells from a small fault (mutants.md) ------------------------------------------------------------
+
+
+def test_a_basin_of_more_than_half_of_the_mass_bounds_no_mixing_time():
+    table = exact.solve_system(IsingModel(np.zeros((2, 2)), [1.0, 1.0]), 2, [1.0])  # one favourite state, (1, 1)
+    assert exact.margin(IsingModel(np.zeros((2, 2)), [1.0, 1.0]), [[1, 1]]) == 2 and table.lower.isna().all()
+
+
+def test_a_chain_of_one_state_is_mixed_before_its_first_step():
+    assert exact.mixing_time(exact.transition_matrix(TabularModel(np.zeros((2, 1, 1))), 2)) == 0

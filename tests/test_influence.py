@@ -280,3 +280,19 @@ def test_a_banned_token_is_no_replacement():
         assert (tokens[0, 0] == 1).all() and (tokens[1, 0] == 0).all()
         assert (tokens[2, 0] != 0).all() and (tokens[:, 1] != contexts[:, 1:]).all()
     assert set(replacement_tokens(model, np.repeat(contexts[2:], 50, axis=0), 8)[:, 0].ravel()) == {1, 2, 3, 4, 5}
+
+
+# What no other test tells from a small fault (mutants.md) ------------------------------------------------------------
+
+
+def test_an_oscillation_that_is_no_square_is_refused():
+    for wrong in (np.ones((2, 3)), np.ones(4), np.ones((0, 0)), np.ones((2, 2, 2)), [[0, -1.0], [1.0, 0]]):
+        with pytest.raises(ValueError, match="oscillation must be a square matrix"):
+            sufficient_temperature(wrong)
+
+
+def test_laws_of_scores_that_are_beyond_float64_over_the_temperature_are_points():
+    table = np.zeros((3, 2, 2, 2))
+    table[0, :, 0], table[0, :, 1] = [[1, 1], [2, 2]], [[2, 3], [1, 1]]  # site 0 does the contrary of site 1
+    found = measure_influence(TabularModel(table), [[0, 0, 0]], [[[1], [1], [1]]], [1e-310])
+    np.testing.assert_array_equal(found.maximum[0], [[0, 1, 0], [0, 0, 0], [0, 0, 0]])

@@ -524,3 +524,29 @@ def test_intervals_of_several_looks_cover_together(statistic):
     assert bootstrap_interval(values[:, 0] > 0, looks=4) == pytest.approx(share)
     with pytest.raises(ValueError, match="4 looks need 160 resamples, got 100"):
         bootstrap_interval(values[:, 0], looks=4, n_resamples=100)
+
+
+# What no other test tells from a small fault (mutants.md) ------------------------------------------------------------
+
+
+def test_a_verdict_asks_for_no_number_of_units_by_itself():
+    assert verdict(Estimate(0.15, (0.1, 0.2), 0, "passages"), "above", 0) == ("holds", "must lie above 0")
+
+
+def test_two_units_have_student_s_interval():
+    ends = scipy.stats.ttest_1samp([1.0, 2.0], 0.0).confidence_interval()
+    np.testing.assert_allclose(bootstrap_interval([1.0, 2.0]), ends)
+
+
+def test_a_median_is_resampled_in_whole_groups():
+    sample, groups = np.random.default_rng(3).normal(size=15), np.arange(15)
+    copies = bootstrap_interval(np.repeat(sample, 4), groups=np.repeat(groups, 4), statistic=np.median, n_resamples=99)
+    np.testing.assert_allclose(copies, bootstrap_interval(sample, statistic=np.median, n_resamples=99))
+
+
+def test_a_rule_of_two_ends_names_both_and_bins_are_six():
+    assert verdict(Estimate(1.0, (0.95, 1.05), 9, "chains"), "inside", (0.9, 1.1)) == (
+        "holds",
+        "must lie inside 0.9 to 1.1",
+    )
+    assert binned_intervals(np.arange(60), np.arange(60)).n.tolist() == [10] * 6
