@@ -350,3 +350,22 @@ def test_a_checkpoint_of_other_pairs_is_refused(tmp_path):
     coalesce(Watched(model, at=3), [[0, 0]], [[1, 2]], n_steps=50, temperature=0.2, checkpoint=file)
     with pytest.raises(ValueError, match=r"is of another run \(seed\)"):
         coalesce(model, [[0, 0]], [[1, 2]], n_steps=50, temperature=0.2, seed=1, checkpoint=file)
+
+
+# What no other test tells from a small fault (mutants.md) ------------------------------------------------------------
+
+
+def test_the_distance_of_pairs_by_hand_where_no_pair_moves_at_the_site_between():
+    initial = np.array([[[0, 0, 0], [0, 0, 0]], [[0, 0, 1], [1, 0, 0]]])
+    moves = np.array([[0, 1, 0, 1, 1], [1, 0, 2, 0, 0]]).T
+    run = Coalescence(np.array([2.0, 1.0]), 2, initial, moves, np.ones(2), 0, np.arange(2), "", 0)
+    assert run.hamming.tolist() == [[1, 1], [1, 0], [0, 0]]
+
+
+def test_the_model_calls_of_a_run_that_goes_on_are_those_of_both_parts(tmp_path):
+    options = {"n_steps": 60, "temperature": 0.2, "checkpoint": tmp_path / "pairs.npz"}
+    model, rest = Watched(random_table(4, 3), at=4), Watched(random_table(4, 3))
+    before = coalesce(model, [[0] * 4], [[2] * 4], **options).model_calls
+    run = coalesce(rest, [[0] * 4], [[2] * 4], **options)
+    after = sum(map(len, rest.asked))
+    assert run.model_calls == before + after and before & after  # bits that are added, not joined

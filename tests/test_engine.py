@@ -418,8 +418,9 @@ def test_the_last_layer_sees_the_asked_positions_only(kind, tiny):
 
 def test_two_states_shorter_than_their_rows_are_asked_at_their_own_length():
     model = random_table(2, 3)
-    states, sites = np.array([[0, 1, -1], [1, 1, -1]]), np.array([0, 1])
-    assert torch.equal(Conditionals(model).scores(states, sites), model.scores(states[:, :2], sites))
+    states, sites, conditionals = np.array([[0, 1, -1], [1, 1, -1]]), np.array([0, 1]), Conditionals(model)
+    assert conditionals.capacity == 0  # nothing is known before the first answer
+    assert torch.equal(conditionals.scores(states, sites), model.scores(states[:, :2], sites))
 
 
 def test_a_bar_of_a_resumed_run_counts_the_steps_that_are_left(monkeypatch):

@@ -488,3 +488,12 @@ def test_a_basin_of_more_than_half_of_the_mass_bounds_no_mixing_time():
 
 def test_a_chain_of_one_state_is_mixed_before_its_first_step():
     assert exact.mixing_time(exact.transition_matrix(TabularModel(np.zeros((2, 1, 1))), 2)) == 0
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0])
+def test_a_limit_of_the_mixing_time_itself_is_enough_and_one_less_is_not(temperature):
+    matrix = exact.transition_matrix(random_table(3, 2), 3, temperature)
+    steps = exact.mixing_time(matrix)
+    assert exact.mixing_time(matrix, limit=steps) == steps > 1
+    with pytest.raises(ValueError, match=f"not mixed to 0.25 within {steps - 1} steps"):
+        exact.mixing_time(matrix, limit=steps - 1)

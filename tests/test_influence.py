@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from glauber_lib import checkpoints, exact
 from glauber_lib.couplings import coalesce
 from glauber_lib.influence import (
+    Influence,
     contraction_bound,
     contraction_norms,
     measure_influence,
@@ -296,3 +297,12 @@ def test_laws_of_scores_that_are_beyond_float64_over_the_temperature_are_points(
     table[0, :, 0], table[0, :, 1] = [[1, 1], [2, 2]], [[2, 3], [1, 1]]  # site 0 does the contrary of site 1
     found = measure_influence(TabularModel(table), [[0, 0, 0]], [[[1], [1], [1]]], [1e-310])
     np.testing.assert_array_equal(found.maximum[0], [[0, 1, 0], [0, 0, 0], [0, 0, 0]])
+
+
+def test_the_sufficient_temperature_is_a_quarter_of_the_largest_sum_over_the_sites_that_listen():
+    assert sufficient_temperature([[0.0, 3.0, 4.0], [0.0, 0.0, 2.0], [0.0, 1.0, 0.0]]) == 1.5
+
+
+def test_points_are_twenty_thousand_at_most():
+    zero = np.zeros((10_001, 1, 1, 2, 2))
+    assert len(Influence(np.ones(1), zero, zero[:, :, 0]).points()) == 20_000

@@ -1,5 +1,6 @@
 """Intervals, verdicts and estimates against what is known by hand, and how often they cover."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -527,6 +528,18 @@ def test_intervals_of_several_looks_cover_together(statistic):
 
 
 # What no other test tells from a small fault (mutants.md) ------------------------------------------------------------
+
+
+def test_an_estimate_is_not_changed_afterwards():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Estimate(0.5, None, 9, "chains").value = 0.6  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_p_value_of_one_is_a_p_value_and_an_interval_is_of_two_thousand_resamples():
+    assert verdict(Estimate(1.0, None, 9, "chains"), "test", 0.05) == ("undecided", "p must be below 0.05")
+    sample = np.random.default_rng(5).normal(size=20)
+    assert bootstrap_interval(sample) == bootstrap_interval(sample, n_resamples=2_000)
+    assert bootstrap_estimate(sample, unit="rows").interval == bootstrap_interval(sample, n_resamples=2_000)
 
 
 def test_a_verdict_asks_for_no_number_of_units_by_itself():
