@@ -121,7 +121,8 @@ class Mutants:
             (self.work / "mutants.json").write_text(json.dumps(draw(self.options.count, self.options.seed)))
         mutants, data = read(self.work)[0], coverage.CoverageData(self.work / "coverage")
         data.read()
-        due = [m for m in mutants if m["outcome"] == ("survived" if self.options.again else "")]
+        again = self.options.again
+        due = [m for m in mutants if not m["outcome"] or (again is not None and m["number"] in again)]
         running = {}
         while due or running:
             while due and len(running) < 2:
@@ -173,16 +174,16 @@ class Mutants:
             lines |= dict.fromkeys(range(node.lineno, end + 1), range(node.lineno, max(end, node.lineno) + 1))
         statement = lines.get(mutant["line"], ())  # none of a decorator
         names = {name for line in statement for name in contexts.get(line, ())} & set(items)
-        if self.options.again or not names:  # tests that are new are not in the record of lines
-            names |= {name for name in items if name.startswith(own)}
+        new = {name for name in items if name not in self.times}  # not in the record of lines
+        names |= {name for name in (new if names else items) if name.startswith(own)}
         order = sorted(names, key=self.time_of)
         mine, others = ([name for name in order if name.startswith(own) == yes] for yes in (True, False))
         spent = itertools.accumulate(map(self.time_of, others))
         return mine + [name for name, total in zip(others, spent, strict=True) if total <= self.options.seconds]
 
     def time_of(self, name):
-        """Seconds of a test; of one that is new, one."""
-        return self.times.get(name, 1.0)
+        """Seconds of a test; a new one comes first."""
+        return self.times.get(name, 0.0)
 
     def attempt(self, session, mutant, items, limit):
         """Run tests with the mutant until one fails; 1 if one did."""
@@ -206,22 +207,26 @@ class Mutants:
 def read(work):
     """The mutants with what came of each, empty if nothing yet, and how many places there are."""
     mutants, n_places = json.loads((work / "mutants.json").read_text())
-    found = [mutant | {"number": k, "outcome": "", "by": ""} for k, mutant in enumerate(mutants)]
+    found = [mutant | {"number": k, "outcome": "", "first": "", "by": ""} for k, mutant in enumerate(mutants)]
     file = work / "outcomes.jsonl"
-    for line in file.read_text().splitlines() if file.exists() else ():
-        found[json.loads(line)["number"]] |= json.loads(line)
+    for line in map(json.loads, file.read_text().splitlines() if file.exists() else ()):
+        mutant = found[line["number"]]
+        mutant |= line
+        mutant["first"] = mutant["first"] or mutant["outcome"]
     return found, n_places
 
 
 def report(work):
-    """Print the score and the survivors."""
+    """Print the score at first and now, and the survivors."""
     mutants, n_places = read(work)
     mutants = [mutant for mutant in mutants if mutant["outcome"]]
-    killed = sum(mutant["outcome"] != "survived" for mutant in mutants)
-    low, high = proportion_confint(killed, len(mutants), method="wilson")
-    print(
-        f"{killed} of {len(mutants)} killed, {killed / len(mutants):.1%} [{low:.1%}, {high:.1%}], of {n_places} places"
-    )
+    for when in ("first", "outcome"):
+        killed = sum(mutant[when] != "survived" for mutant in mutants)
+        low, high = proportion_confint(killed, len(mutants), method="wilson")
+        share = f"{killed / len(mutants):.1%} [{low:.1%}, {high:.1%}]"
+        print(
+            f"{killed} of {len(mutants)} killed {'at first' if when == 'first' else 'now'}, {share}; {n_places} places"
+        )
     for mutant in (m for m in mutants if m["outcome"] == "survived"):
         print(
             f"\n{mutant['number']} {mutant['module']}.py:{mutant['line']} {mutant['operator']}",
@@ -237,9 +242,7 @@ def main():
     parser.add_argument("--seed", type=int, default=18)
     parser.add_argument("--seconds", type=float, default=20, help="for the tests of other modules, of each mutant")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "mutants")
-    parser.add_argument(
-        "--again", action="store_true", help="run the survivors again, against all tests of their module"
-    )
+    parser.add_argument("--again", type=int, nargs="+", help="numbers of mutants to run again, new tests first")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     files = [str(ROOT / "tests" / f"test_{name}.py") for name in TESTS]

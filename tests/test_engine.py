@@ -431,3 +431,9 @@ def test_a_bar_of_a_resumed_run_counts_the_steps_that_are_left(monkeypatch):
     half = run_chains(SMALL["tabular"], [[0, 0, 0]], n_steps=20, progress="run")
     run_chains(SMALL["tabular"], None, n_steps=30, resume=half, progress="run")
     assert [(bar.total, bar.n, bar.leave) for bar in bars] == [(20, 20, False), (30, 30, False)]
+
+
+def test_an_interruption_says_how_many_of_its_own_steps_a_run_has_done(capsys):
+    half = run_chains(SMALL["tabular"], [[0, 0, 0]], n_steps=20)
+    part = run_chains(Watched(SMALL["tabular"], at=3), None, n_steps=30, resume=half)
+    assert f"interrupted after {part.n_steps - 20} of 30 steps: what" in capsys.readouterr().out

@@ -140,3 +140,12 @@ def test_a_checkpoint_of_another_basin_or_floor_is_refused(tmp_path):
         time_count_escapes(model, states[0], 0, 0, 1.0, checkpoint=count, **options)
     with pytest.raises(ValueError, match=r"of another run \(condition\)"):
         time_escapes(model, states[0], states[:2], 1.0, checkpoint=count, **{**options, "holding": "geometric"})
+
+
+def test_chains_that_are_timed_have_the_seed_zero_unless_another_is_named():
+    model, states = random_table(3, 3), all_states(3, 3)
+    for time, options in ((time_escapes, (states[:2], 1.0)), (time_count_escapes, (0, 0, 1.0))):
+        first, again, other = (
+            time(model, states[0], *options, repeats=9, n_steps=500, **seed) for seed in ({}, {"seed": 0}, {"seed": 1})
+        )
+        assert first.equals(again) and not first.equals(other)

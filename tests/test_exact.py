@@ -497,3 +497,18 @@ def test_a_limit_of_the_mixing_time_itself_is_enough_and_one_less_is_not(tempera
     assert exact.mixing_time(matrix, limit=steps) == steps > 1
     with pytest.raises(ValueError, match=f"not mixed to 0.25 within {steps - 1} steps"):
         exact.mixing_time(matrix, limit=steps - 1)
+
+
+def test_systems_of_one_site_and_of_one_token():
+    one = TabularModel([[0.0, np.log(3)]])
+    assert exact.tabulate(one, 1).to_arrays()["table"].tolist() == [[0.0, np.log(3)]]
+    still = TabularModel(np.zeros((2, 1, 1)))
+    assert exact.spectral_gap(exact.transition_matrix(still, 2)) == 1
+    assert exact.tabulate(still, 2).to_arrays()["table"].tolist() == [[[0.0]], [[0.0]]]
+
+
+def test_the_contraction_of_a_solved_system_is_the_largest_sum_over_the_sites_that_listen():
+    table = np.zeros((3, 2, 2, 2))
+    table[0, :, 1], table[2, :, 1] = [[2, 2], [0, 0]], [[0, 1], [0, 1]]  # sites 0 and 2 listen to site 1
+    found = exact.influence(TabularModel(table), 3)
+    assert exact.solve_system(TabularModel(table), 3, [1.0]).alpha[0] == found[:, 1].sum() > found.sum(1).max() > 0

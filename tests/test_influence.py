@@ -1,5 +1,7 @@
 """Influence, contraction and thresholds against enumeration."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from conftest import Watched, codes, fit, random_ising, random_table, systems
@@ -306,3 +308,20 @@ def test_the_sufficient_temperature_is_a_quarter_of_the_largest_sum_over_the_sit
 def test_points_are_twenty_thousand_at_most():
     zero = np.zeros((10_001, 1, 1, 2, 2))
     assert len(Influence(np.ones(1), zero, zero[:, :, 0]).points()) == 20_000
+
+
+def test_fewer_contexts_and_replacements_are_taken_of_those_that_were_tried_and_nothing_is_changed():
+    found = Influence(np.ones(1), np.zeros((3, 2, 1, 2, 2)), np.zeros((3, 2, 2, 2)))
+    assert found.first(3, 2).tv.shape == (3, 2, 1, 2, 2)
+    for wrong in ((4, 2), (3, 3)):
+        with pytest.raises(ValueError, match="must be a whole number in 1"):
+            found.first(*wrong)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        found.tv = found.tv + 1  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_the_bar_of_influences_is_gone_at_the_end(monkeypatch):
+    bars = []
+    monkeypatch.setattr("glauber_lib.influence.tqdm", lambda pairs, **options: bars.append(options) or pairs)
+    measure_influence(random_table(2, 2), [[0, 0]], [[[1], [1]]], [1.0], progress="title")
+    assert bars == [{"initial": 0, "total": 2, "desc": "title", "disable": False, "leave": False}]

@@ -130,6 +130,7 @@ def test_a_rule_that_makes_no_sense_is_refused(side, than):
         ({"interval": (0.6, 0.4)}, "a lower and an upper end"),
         ({"interval": (0.1, 0.2, 0.3)}, "a lower and an upper end"),
         ({"kind": "exact"}, "an exact value has no interval"),
+        ({"kind": "".join(("ex", "act"))}, "an exact value has no interval"),  # another text of the same letters
     ],
 )
 def test_an_estimate_refuses_what_is_none(change, message):
