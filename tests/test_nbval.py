@@ -15,7 +15,7 @@ CHECKED = "# NBVAL_CHECK_OUTPUT\n"
 
 
 def compare(folder, source, stored):
-    """Status and output of nbval, by the flags of the Makefile, on a notebook of one cell and what it is said to print."""
+    """Status and output of nbval, by the Makefile's flags, on a notebook of one cell and what it should print."""
     printed = [nbformat.v4.new_output("stream", name="stdout", text=stored)]
     cell = nbformat.v4.new_code_cell(source, outputs=printed, execution_count=1)
     notebook = nbformat.v4.new_notebook(cells=[cell])
