@@ -131,7 +131,8 @@ def _read_off(log_grid, shares, n_pairs):
 
     Where a share stands at a level over several temperatures, the middle of them counts.
     """
-    quantile = ndtri(np.clip(shares, 0.5 / n_pairs, 1 - 0.5 / n_pairs))
+    least = min(0.5 / n_pairs, 0.125)  # of few pairs too it lies below the levels
+    quantile = ndtri(np.clip(shares, least, 1 - least))
     rank, levels = 1e-12 * np.arange(len(log_grid)), ndtri(LEVELS)
     first = [np.interp(levels, row + rank, log_grid, np.nan, np.nan) for row in quantile]
     last = [np.interp(levels, row + rank - rank[-1], log_grid, np.nan, np.nan) for row in quantile]
@@ -282,7 +283,7 @@ def _scaled(transition, temperatures):
     for at, center, medians in zip(np.log(temperatures), centers, np.log(transition.medians), strict=True):
         known = (log_grid > center) & np.isfinite(medians)
         knots, values = np.append(center, log_grid[known]), np.append(log_steps, medians[known])
-        out.append(np.interp(at, knots, values, np.nan, np.nan))
+        out.append(np.interp(at, knots, values, np.nan, np.nan) if np.isfinite(center + at) else np.nan)
     return np.array(out) - np.log(transition.n * np.log(transition.n))
 
 

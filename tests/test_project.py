@@ -1,6 +1,7 @@
 """The project's own promises: data, notebooks, environments, no traces of one machine."""
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ from itertools import chain
 import jupytext
 import pytest
 import yaml
+from conftest import script
 
 from glauber_lib.embedded import DATA, PACKAGES, package_tokenizer
 from glauber_lib.instruments import TOPICS
@@ -286,3 +288,17 @@ def test_a_wheel_says_that_it_holds_no_notebooks(installed, tmp_path, command):
     answer = python(installed, tmp_path, "-m", command)
     assert answer.returncode == 2 and answer.stderr.endswith("run this in a clone of the repository\n")
     assert answer.stderr.count("\n") == 1 and not list(tmp_path.iterdir())
+
+
+# What make test asks of the tests ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lines, branches, status", [(950, 90, 0), (949, 100, 1), (1000, 89, 1)])
+def test_lines_and_branches_have_a_threshold_each(lines, branches, status, monkeypatch, tmp_path, capsys):
+    covered = script("covered")
+    totals = {"covered_lines": lines, "num_statements": 1000, "covered_branches": branches, "num_branches": 100}
+    monkeypatch.setattr(covered, "REPORT", tmp_path / "report.json")
+    monkeypatch.setattr(covered.subprocess, "run", lambda *_, **__: None)
+    covered.REPORT.write_text(json.dumps({"files": {}, "totals": totals}))
+    assert covered.main() == status
+    assert f"lines: {lines / 10:.1f}%, at least 95%" in capsys.readouterr().out

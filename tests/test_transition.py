@@ -272,3 +272,33 @@ def test_a_length_that_is_none_is_refused(n):
     frame = runs(lengths=(5,))
     with pytest.raises(ValueError, match="lengths n must be whole numbers >= 2"):
         fit_transitions(frame.assign(n=n), KAPPA, n_resamples=3)
+
+
+def test_a_length_without_a_center_has_no_scaled_time():
+    grid, tables = np.array([1.2, 1.5, 2.0, 2.5]), []
+    for n, steps, times in ((8, 50, (27, 16, 8, 4)), (16, 133, (133, 133, 75, 60))):
+        for temperature, time in zip(grid, times, strict=True):
+            columns = {"pair": np.arange(12), "met": time < steps, "time": time}
+            tables.append(pd.DataFrame({"n": n, "temperature": temperature, **columns}))
+    found = fit_transitions(pd.concat(tables), 3.0, n_resamples=20)
+    assert np.isnan(found[8].center) and np.isfinite(found[16].center)
+    for one in (ratio_at(found, 2.4), collapse(found, 1.1), ratio_of_centers(found)):
+        assert np.isnan(one.value) and np.isnan(one.interval).all()
+
+
+def test_one_or_two_pairs_are_read_as_more_are():
+    def of(*met):
+        met = np.array(met, bool).reshape(len(met), -1)
+        temperature = np.repeat([1.0, 1.2, 1.5, 2.0, 3.0], met.shape[1])
+        columns = {
+            "pair": np.tile(np.arange(met.shape[1]), 5),
+            "met": met.ravel(),
+            "time": np.where(met, 5, 50).ravel(),
+        }
+        return fit_transitions(pd.DataFrame({"n": 8, "temperature": temperature, **columns}), 3.0, n_resamples=3)[8]
+
+    assert np.isnan(of(0, 0, 0, 0, 0).center)
+    assert of(0, 0, 0, 0, 1).center == pytest.approx(np.sqrt(2.0 * 3.0))
+    assert of(0, 0, 0, 1, 1).center == pytest.approx(np.sqrt(1.5 * 2.0))
+    both = of((0, 0), (0, 0), (0, 0), (1, 1), (1, 1))
+    assert both.center == pytest.approx(np.sqrt(1.5 * 2.0)) and np.isnan(both.width)
