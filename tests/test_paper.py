@@ -700,6 +700,21 @@ def test_a_finished_notebook_is_current_until_an_output_is_gone(root):
     assert not runner.is_current("02_bounds", "smoke")
 
 
+def test_outputs_put_back_or_changed_are_not_what_the_notebook_wrote(root):
+    run = finished(root)
+    table, results = run.figures / "table_02_bounds.md", run.figures / "results.json"
+    written = table.read_text(), results.read_text()
+    table.write_text("another table\n")
+    assert not runner.is_current("02_bounds", "smoke")
+    table.write_text(written[0])
+    assert runner.is_current("02_bounds", "smoke")
+    results.write_text(json.dumps({**json.loads(written[1]), "seeds": {"bounds": 5}}))
+    assert not runner.is_current("02_bounds", "smoke")
+    results.write_text(written[1])
+    finished(root, "03_crossover")  # its part of the shared file is its own
+    assert runner.is_current("02_bounds", "smoke") and runner.is_current("03_crossover", "smoke")
+
+
 @pytest.mark.parametrize(
     "path, change",
     [

@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -262,7 +262,7 @@ class Run:
         with FileLock(profiles.ROOT / "build" / "results.lock"):  # notebooks run side by side
             self._write_results()
             self._write_provenance()
-        written = [*self.outputs, "results.json", "claims.md"]
+        written = outputs_digests(self.notebook, self.profile, [*self.outputs, "results.json", "claims.md"])
         outputs_file(self.notebook, self.profile).write_text(json.dumps(written), encoding="utf-8")
         plt.close("all")
         print(f"{len(self.claims)} claims, {len(self.outputs)} files")
@@ -312,5 +312,22 @@ def _replace(path, text):
 
 
 def outputs_file(notebook: str, profile: str) -> Path:
-    """The file with the names of all that a notebook wrote in a profile."""
+    """The file with the names and digests of all that a notebook wrote in a profile."""
     return profiles.build_folder(profile) / f"{notebook}.outputs.json"
+
+
+def outputs_digests(notebook: str, profile: str, names: Iterable[str]) -> dict[str, str | None]:
+    """Digest of each output of a notebook; None of one that is not there.
+
+    ``results.json`` is shared: what it holds of the notebook's section counts. ``claims.md`` follows from it.
+    """
+    figures, section = profiles.figures_folder(profile), profiles.short_name(notebook)
+    found = {name: keys.files_digest(figures / name) for name in names}
+    if found.get("claims.md"):
+        found["claims.md"] = "from results.json"
+    if found.get("results.json"):
+        results = json.loads((figures / "results.json").read_text(encoding="utf-8"))
+        own = [claim for claim in results.get("claims", []) if claims.section_of(claim["id"]) == section]
+        facts = [results.get(key, {}).get(section) for key in ("seeds", "models", "not_asked")]
+        found["results.json"] = keys.digest(json.dumps([own, facts], sort_keys=True))
+    return found

@@ -25,7 +25,7 @@ from papermill.exceptions import PapermillExecutionError
 from glauber_lib import embedded, hub
 from glauber_lib.paper import claims, compare, keys, profiles, progress
 from glauber_lib.paper.check import announce, named_models
-from glauber_lib.paper.run import outputs_file
+from glauber_lib.paper.run import outputs_digests, outputs_file
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 LEFT = 10.0  # seconds that a killed run's worker and kernel are waited for: they look for their parent every second
@@ -64,17 +64,14 @@ def inputs_digest(notebook: str, profile: str) -> str:
 
 
 def is_current(notebook: str, profile: str) -> bool:
-    """Whether the outputs of a notebook are all there and its inputs have not changed since."""
-    figures = profiles.figures_folder(profile)
+    """Whether the outputs of a notebook are what it wrote, and its inputs have not changed since."""
     try:
-        names = json.loads(outputs_file(notebook, profile).read_text(encoding="utf-8"))
+        written = json.loads(outputs_file(notebook, profile).read_text(encoding="utf-8"))
         made_from = _stamp(notebook, profile).read_text(encoding="utf-8")
+        same = isinstance(written, dict) and written == outputs_digests(notebook, profile, written)
     except (OSError, ValueError):  # not there, or cut short
         return False
-    if not all((figures / name).exists() for name in names) or made_from != inputs_digest(notebook, profile):
-        return False
-    found = json.loads((figures / "results.json").read_text(encoding="utf-8"))
-    return profiles.short_name(notebook) in found.get("models", {})  # the file may have been deleted and begun anew
+    return same and made_from == inputs_digest(notebook, profile)
 
 
 def _stamp(notebook, profile):
