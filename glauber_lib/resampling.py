@@ -77,9 +77,12 @@ def mean_interval(
 def bca_interval(statistic: Callable, n: int, n_resamples: int, seed: int, tail: float = 0.025) -> Interval:
     """The interval of a statistic of the numbers of `n` units, at the raised level; nan, nan where it has no width.
 
+    Both ends are nan too where no resample lies beyond them: at the raised level of few units and a small `tail`.
     ZeroDivisionError for fewer than two units, OverflowError or ValueError for resamples that are no count.
     """
     raised = float(scipy.stats.norm.sf(np.sqrt(n / (n - 1)) * scipy.stats.t.isf(tail, n - 1)))
+    if n_resamples * raised < 1:
+        return np.nan, np.nan
     with warnings.catch_warnings(), np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         warnings.simplefilter("ignore", scipy.stats.DegenerateDataWarning)
         result = scipy.stats.bootstrap(

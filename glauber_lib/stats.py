@@ -212,7 +212,8 @@ def bootstrap_interval(
     groups : array_like, [K], optional
         The group of each row, any labels.
     n_resamples : int
-        At least 40 for each look, of which one lies beyond either end.
+        At least 40 for each look, of which one lies beyond either end. A statistic of few units takes more (the raised
+        level); its ends are nan with fewer.
     looks : int
         Intervals that are read together, of which this is one: all hold at 95% together (Bonferroni).
     seed : int

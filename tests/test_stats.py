@@ -528,6 +528,16 @@ def test_intervals_of_several_looks_cover_together(statistic):
         bootstrap_interval(values[:, 0], looks=4, n_resamples=100)
 
 
+def test_a_statistic_of_few_units_at_many_looks_takes_more_resamples():
+    values = np.random.default_rng(0).normal(size=6)
+    options = {"statistic": lambda x: x.mean(), "looks": 10}
+    assert np.isnan(bootstrap_interval(values, n_resamples=2_000, **options)).all()
+    low, high = bootstrap_interval(values, n_resamples=60_000, **options)
+    student = scipy.stats.ttest_1samp(values, 0.0).confidence_interval(1 - 0.05 / 10)
+    assert high - low == pytest.approx(student.high - student.low, rel=0.25)
+    assert np.isnan(bootstrap_interval(values, statistic=np.median, n_resamples=40)).all()
+
+
 # What no other test tells from a small fault (mutants.md) ------------------------------------------------------------
 
 
