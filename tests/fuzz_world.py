@@ -360,6 +360,7 @@ def build():
             "steps": [0, 5],
             "n_steps": 400,
         },
+        "traces.first_met": {"until": lambda states: states[:, 0] == 1},
         "traces.moves_before": {"end": 10, "moves": [np.zeros((5, 0), int)]},
         "checks.check_columns": {"frame": frame, "columns": ["n"]},
         "strips.visited_drift": {},

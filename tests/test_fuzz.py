@@ -23,6 +23,7 @@ ELSEWHERE = {  # what is tried by tests of its own, and why not here
     "checksums": "asks a network of torch", "paper.claims.read_results": "reads figures",
     "paper.compare.beside": "reads figures", "paper.compare.report": "reads figures", "paper.compare.main": "a command",
     "paper.compare.write": "writes files", "paper.cache.drop": "removes files",
+    "modules": "asks a network of torch", "classifiers": "reads weights", "traces.where_met": "asked at every step",
 }  # fmt: skip
 AS_IT_IS = ("checks.unmasked", "draws.weights", "draws.probabilities")  # let a nan pass, as they say
 
