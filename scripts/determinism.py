@@ -2,9 +2,9 @@
 
     python scripts/determinism.py
 
-Every notebook of the paper is run anew, without the cache, in each way of `WAYS`. The tables and claims are compared
-with those of the first way: how many are equal to the byte, and by how much the others differ. The last line of a way
-says how much of a claim's own range in ``tests/expected/smoke.json`` the largest difference takes.
+Every notebook of the paper is run anew, without the cache, in each way of `WAYS`. The files and claims are compared with
+those of the first way: how many are equal to the byte, and by how much the others differ. What a way gave is kept in
+``build/determinism``, which is to be deleted before the next time.
 """
 
 import csv
@@ -42,31 +42,38 @@ def run(way):
     return place
 
 
-def numbers(claim):
-    """The numbers of a claim: measured, and the ends of its interval."""
-    return [x for x in (claim["measured"], *(claim["interval"] or ())) if isinstance(x, float | int)]
+def gap(a, b):
+    """The largest relative difference of the numbers of two claims, their values and the ends of their intervals."""
+    pairs = zip(
+        *([float(x) for x in (c["measured"], *(c["interval"] or ())) if x is not None] for c in (a, b)), strict=False
+    )
+    gaps = [abs(x - y) / (max(abs(x), abs(y)) or 1) for x, y in pairs if math.isfinite(x) and math.isfinite(y)]
+    return max(gaps, default=0.0)
 
 
 def compare(one, two):
     """Print what differs between two folders."""
-    names = sorted(path.name for path in one.iterdir() if path.suffix in (".csv", ".md", ".png"))
-    for kind in (".csv", ".md", ".png"):
-        mine = [name for name in names if name.endswith(kind)]
-        odd = [name for name in mine if (one / name).read_bytes() != (two / name).read_bytes()]
+    for kind in ("csv", "md", "png", "json"):
+        names = sorted(path.name for path in one.glob(f"*.{kind}") if path.name != "provenance.json")
+        odd = [name for name in names if (one / name).read_bytes() != (two / name).read_bytes()]
         print(
-            f"  {len(mine) - len(odd)} of {len(mine)} {kind[1:]} files are equal to the byte; not {', '.join(odd) or 'none'}"
+            f"  {len(names) - len(odd)} of {len(names)} {kind} files are equal to the byte; not {', '.join(odd) or 'none'}"
         )
-        for name in odd if kind == ".csv" else ():
-            rows = [list(csv.reader((folder / name).read_text().splitlines())) for folder in (one, two)]
-            cells = [(a, b) for x, y in zip(*rows, strict=True) for a, b in zip(x, y, strict=True) if a != b]
-            print(f"    {name}: {len(cells)} of {sum(map(len, rows[0]))} cells differ, as {cells[:3]}")
-    first, second = (json.loads((folder / "results.json").read_text())["claims"] for folder in (one, two))
+        for name in odd if kind == "csv" else ():
+            rows = [list(csv.reader((folder / name).read_text(encoding="utf-8").splitlines())) for folder in (one, two)]
+            cells = [(a, b) for x, y in zip(*rows, strict=False) for a, b in zip(x, y, strict=False) if a != b]
+            print(
+                f"    {name}: {len(cells)} of {sum(map(len, rows[0]))} cells, as {cells[:3]}; rows {[*map(len, rows)]}"
+            )
+    first, second = (
+        json.loads((folder / "results.json").read_text(encoding="utf-8"))["claims"] for folder in (one, two)
+    )
     odd = [(a, b) for a, b in zip(first, second, strict=True) if a != b]
     print(f"  {len(first) - len(odd)} of {len(first)} claims are equal to the last digit")
-    for a, b in odd:
-        gaps = [abs(x - y) / (max(abs(x), abs(y)) or 1) for x, y in zip(numbers(a), numbers(b), strict=True)]
-        most = max((gap for gap in gaps if not math.isnan(gap)), default=0)
-        print(f"    {a['id']}: relative difference {most:.1e}, verdict {a['verdict']!r} and {b['verdict']!r}")
+    for a, b in sorted(odd, key=lambda pair: gap(*pair)):
+        print(
+            f"    {a['id']}: relative difference {gap(a, b):.1e}, {a['measured']} and {b['measured']}, {a['verdict']!r} and {b['verdict']!r}"
+        )
 
 
 def main():

@@ -116,9 +116,11 @@ class Mutants:
         if not (self.work / "times.json").exists():
             self.fork(lambda: self.trace(session))
             os.wait()
-        self.times = json.loads((self.work / "times.json").read_text())
+        self.times = json.loads((self.work / "times.json").read_text(encoding="utf-8"))
         if not (self.work / "mutants.json").exists():
-            (self.work / "mutants.json").write_text(json.dumps(draw(self.options.count, self.options.seed)))
+            (self.work / "mutants.json").write_text(
+                json.dumps(draw(self.options.count, self.options.seed)), encoding="utf-8"
+            )
         mutants, data = read(self.work)[0], coverage.CoverageData(self.work / "coverage")
         data.read()
         again = self.options.again
@@ -133,8 +135,10 @@ class Mutants:
             pid, status = os.wait()
             number, last = running.pop(pid)["number"], self.work / f"{pid}.last"
             ended = "survived" if status == 0 else "killed" if os.WIFEXITED(status) else "out of time"
-            with (self.work / "outcomes.jsonl").open("a") as file:
-                file.write(json.dumps({"number": number, "outcome": ended, "by": last.read_text()}) + "\n")
+            with (self.work / "outcomes.jsonl").open("a", encoding="utf-8") as file:
+                file.write(
+                    json.dumps({"number": number, "outcome": ended, "by": last.read_text(encoding="utf-8")}) + "\n"
+                )
             last.unlink()
             shutil.rmtree(self.work / f"tmp{pid}")
         return True
@@ -161,7 +165,7 @@ class Mutants:
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
         watch.stop()
         watch.save()
-        (self.work / "times.json").write_text(json.dumps(self.times))
+        (self.work / "times.json").write_text(json.dumps(self.times), encoding="utf-8")
         return session.testsfailed
 
     def tests_of(self, mutant, data, items):
@@ -189,10 +193,10 @@ class Mutants:
         """Run tests with the mutant until one fails; 1 if one did."""
         resource.setrlimit(resource.RLIMIT_CPU, (int(limit), int(limit) + 5))
         note = self.work / f"{os.getpid()}.last"
-        note.write_text("import")
+        note.write_text("import", encoding="utf-8")
         install(mutant["module"], mutant["code"])
         for item, after in zip(items, [*items[1:], None], strict=True):
-            note.write_text(item.nodeid)
+            note.write_text(item.nodeid, encoding="utf-8")
             if hasattr(item.function, "_hypothesis_internal_use_settings"):  # a smaller example is no matter here
                 found = item.function._hypothesis_internal_use_settings
                 phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
@@ -200,16 +204,16 @@ class Mutants:
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
             if session.testsfailed:
                 return 1
-        note.write_text("")
+        note.write_text("", encoding="utf-8")
         return 0
 
 
 def read(work):
     """The mutants with what came of each, empty if nothing yet, and how many places there are."""
-    mutants, n_places = json.loads((work / "mutants.json").read_text())
+    mutants, n_places = json.loads((work / "mutants.json").read_text(encoding="utf-8"))
     found = [mutant | {"number": k, "outcome": "", "first": "", "by": ""} for k, mutant in enumerate(mutants)]
     file = work / "outcomes.jsonl"
-    for line in map(json.loads, file.read_text().splitlines() if file.exists() else ()):
+    for line in map(json.loads, file.read_text(encoding="utf-8").splitlines() if file.exists() else ()):
         mutant = found[line["number"]]
         mutant |= line
         mutant["first"] = mutant["first"] or mutant["outcome"]
