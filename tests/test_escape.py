@@ -149,3 +149,11 @@ def test_chains_that_are_timed_have_the_seed_zero_unless_another_is_named():
             time(model, states[0], *options, repeats=9, n_steps=500, **seed) for seed in ({}, {"seed": 0}, {"seed": 1})
         )
         assert first.equals(again) and not first.equals(other)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_a_floor_that_no_count_is_above_is_refused(n):
+    options = {"repeats": 2, "n_steps": 1}
+    assert len(time_count_escapes(random_table(n, 2), [0] * n, 0, n - 1, 1.0, **options)) == 2
+    with pytest.raises(ValueError, match=f"floor must be a whole number in 0..{n - 1}, got {n}"):
+        time_count_escapes(random_table(n, 2), [0] * n, 0, n, 1.0, **options)
