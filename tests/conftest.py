@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import coverage
 import hypothesis
 import numpy as np
 import pytest
@@ -47,6 +48,14 @@ def pytest_collection_modifyitems(items):
 
 TEXTS = [json.loads(line)["text"] for line in (DATA / "passages.jsonl").read_text(encoding="utf-8").splitlines()]
 PROTEINS = ["".join(row) for row in np.random.default_rng(0).choice([*"LAGVSERTIDPKQNFYMHWC"], size=(24, 120))]
+
+
+def pytest_sessionfinish(session):
+    """Let a worker of pytest-xdist write what it measured: it ends without the end that coverage waits for."""
+    measured = coverage.Coverage.current()
+    if hasattr(session.config, "workerinput") and measured:
+        measured.stop()
+        measured.save()
 
 
 def script(name):

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 DRAWS = int(os.environ.get("GLAUBER_FUZZ", "20"))  # of each function
+# odd arguments make numpy warn of nan, of masks and of what overflows; what counts here is what is returned
+pytestmark = pytest.mark.filterwarnings("default")
 PATIENCE = 30  # seconds of one call
 ELSEWHERE = {  # what is tried by tests of its own, and why not here
     "paper.runner": "starts notebooks", "paper.check": "measures speed, asks the hub", "hub": "asks the hub",
