@@ -104,15 +104,15 @@ def fit_transitions(
     """
     if isinstance(multiple, bool) or not 0 < multiple < np.inf:
         raise ValueError(f"multiple must be positive and finite, got {multiple}")
-    _check_runs(frame)
+    frame = _checked_runs(frame)
     labels = np.sort(frame.pair.unique())
     weights = np.vstack([np.ones(len(labels)), group_weights(labels, n_resamples, seed)])  # the first: the data
     digest, out = hashlib.sha256(weights.tobytes() + repr(labels.tolist()).encode()).hexdigest(), {}
     for n, group in frame.groupby("n"):
         steps = budget(int(n), multiple)  # type: ignore[arg-type]
-        if not (group.met.astype(bool) | (group.time >= steps)).all():
+        if not (group.met | (group.time >= steps)).all():
             raise ValueError(f"pairs of n = {n} that have not met must be followed for {steps} steps, got fewer")
-        times = group.time.where(group.met.astype(bool) & (group.time <= steps), np.inf)
+        times = group.time.where(group.met & (group.time <= steps), np.inf)
         table = times.groupby([group.pair, group.temperature]).first().unstack()  # rows as `labels`
         shares = weights @ np.isfinite(table).to_numpy() / len(labels)
         shares = np.array([row if (np.diff(row) >= 0).all() else isotonic_regression(row).x for row in shares])
@@ -152,8 +152,8 @@ def _medians(times, weights):
     return out
 
 
-def _check_runs(frame):
-    """ValueError unless every pair has one run, with a known end, at each of three temperatures or more."""
+def _checked_runs(frame):
+    """The runs, with plain numbers; ValueError unless every pair has one, with a known end, at three temperatures."""
     check_columns(frame, ["n", "temperature", "pair", "met", "time"], "frame")
     if frame.met.isna().any():
         raise ValueError(
@@ -165,7 +165,8 @@ def _check_runs(frame):
         raise ValueError(
             f"every run must have its n, temperature, pair and time, got {len(frame.dropna())} of {len(frame)}"
         )
-    if not (check_numbers(frame.time, "times") > 0).all():
+    frame = frame.assign(time=check_numbers(frame.time, "times"), met=frame.met.astype(bool))
+    if not (frame.time > 0).all():
         raise ValueError(f"times must be positive, got {frame.time.min()}")
     check_temperature(frame.temperature.to_numpy(float), (len(frame),))
     check_whole(frame.n.to_numpy(), "lengths n", least=2)
@@ -181,6 +182,7 @@ def _check_runs(frame):
                 f"each pair must have one run at each temperature: at n = {n}, τ = {t:g} pair {p} has {k}"
                 f"{f', and {len(odd) - 1} more are such' if len(odd) > 1 else ''}; run those, or leave their pairs out"
             )
+    return frame
 
 
 def shares_and_medians(frame: pd.DataFrame) -> pd.DataFrame:
@@ -195,10 +197,14 @@ def shares_and_medians(frame: pd.DataFrame) -> pd.DataFrame:
     Raises
     ------
     ValueError
-        As `fit_transitions`.
+        As `fit_transitions`, for a pair that was left before others of its length.
     """
-    _check_runs(frame)
-    rows = []
+    frame, rows = _checked_runs(frame), []
+    for n, group in frame.groupby("n"):
+        if (group.time[~group.met] < group.time.max()).any():
+            raise ValueError(
+                f"pairs of n = {n} that have not met must be followed as long as the others, got fewer steps"
+            )
     for n, temperature in np.unique(frame[["n", "temperature"]].to_numpy(float), axis=0):
         group = frame[(frame.n == n) & (frame.temperature == temperature)]
         met = share_estimate(int(group.met.sum()), len(group), unit="pairs")

@@ -11,7 +11,9 @@ import os
 import shutil
 import signal
 import sys
+import types
 import zipfile
+from collections import Counter, defaultdict
 from functools import partial
 
 import numpy as np
@@ -989,3 +991,10 @@ def noted(x, checkpoint=None):
 
 def test_a_checkpoint_that_is_given_by_position_is_the_cache_s_own(keep, folder):
     assert keep(noted, 1, None).startswith(str(folder))
+
+
+def test_a_mapping_that_answers_for_missing_keys_is_not_its_items():
+    for value in (defaultdict(lambda: 5), Counter("ab"), type("Own", (dict,), {})(a=1)):
+        with pytest.raises(TypeError, match="give the class a cache_key"):
+            keys.describe(value)
+    assert keys.describe({"a": 1}) == keys.describe(types.MappingProxyType({"a": 1}))

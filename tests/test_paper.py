@@ -700,6 +700,16 @@ def test_a_finished_notebook_is_current_until_an_output_is_gone(root):
     assert not runner.is_current("02_bounds", "smoke")
 
 
+def test_two_notebooks_do_not_write_one_file(root):
+    finished(root)
+    finished(root)  # again, by the same one
+    other = Run("03_crossover", "smoke")
+    with pytest.raises(ValueError, match="csv is what 02_bounds wrote"):
+        other.save_table(pd.DataFrame({"x": [1]}), "table_02_bounds")
+    with pytest.raises(ValueError, match="holds the claims"):
+        other.save_table(pd.DataFrame({"x": [1]}), "claims")
+
+
 def test_outputs_put_back_or_changed_are_not_what_the_notebook_wrote(root):
     run = finished(root)
     table, results = run.figures / "table_02_bounds.md", run.figures / "results.json"

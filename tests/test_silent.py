@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import random_table
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from glauber_lib import draws, drift, exact, growth, kernels, strips, traps
 from glauber_lib.answers import ask
@@ -196,6 +197,15 @@ def test_hooks_of_all_modules_and_a_class_s_replaced_forward_are_in_the_key(bert
     monkeypatch.setattr(layer, "forward", lambda self, hidden, **_: hidden)
     with pytest.raises(ValueError, match="is not called as a whole"):  # of the last layer, which is taken apart
         bert.scores([[0, 1, 2]], [1])
+
+
+def test_an_attention_of_the_reader_s_own_is_in_the_key_by_what_it_is(bert, monkeypatch):
+    sdpa, found = ALL_ATTENTION_FUNCTIONS["sdpa"], {model_checksum(bert)}
+    for factor in (2, 3):
+        own = lambda module, query, *rest, factor=factor, **named: sdpa(module, factor * query, *rest, **named)  # noqa: E731
+        monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "sdpa", own)
+        found.add(model_checksum(bert))
+    assert len(found) == 3 and "" not in found
 
 
 def test_the_key_of_an_untouched_network_is_that_of_every_process(masked_lm):

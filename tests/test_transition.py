@@ -286,6 +286,15 @@ def test_a_length_without_a_center_has_no_scaled_time():
         assert np.isnan(one.value) and np.isnan(one.interval).all()
 
 
+def test_pairs_left_early_and_nullable_columns():
+    frame = runs(pairs=12, lengths=(5,))
+    typed = frame.assign(time=frame.time.astype("Int64"), met=frame.met.astype("boolean"))
+    assert repr(fit_transitions(typed, KAPPA, n_resamples=9)) == repr(fit_transitions(frame, KAPPA, n_resamples=9))
+    left = frame.assign(time=frame.time.mask(frame.index == frame.index[~frame.met][0], 3))
+    with pytest.raises(ValueError, match="followed as long as the others"):
+        shares_and_medians(left)
+
+
 def test_one_or_two_pairs_are_read_as_more_are():
     def of(*met):
         met = np.array(met, bool).reshape(len(met), -1)

@@ -9,6 +9,7 @@ import os
 import platform
 import sys
 import types
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -226,7 +227,7 @@ def describe(value: Any) -> Any:
         return [type(value).__name__, *map(describe, value)]
     if type(value) in (set, frozenset):
         return ["set", *sorted(json.dumps(describe(v)) for v in value)]
-    if isinstance(value, Mapping):  # in its order, which may matter
+    if type(value) in (dict, OrderedDict, types.MappingProxyType):  # in its order, which may matter
         return ["dict", *([describe(k), describe(v)] for k, v in value.items())]
     if isinstance(value, Path):
         return ["path", str(value), files_digest(value)]

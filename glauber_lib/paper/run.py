@@ -229,7 +229,11 @@ class Run:
             self._note(name + suffix)
 
     def _say_if_written(self, file):
-        """A cell may be run again; two cells that write one file show by this line."""
+        """A cell may be run again; two cells that write one file show by this line, two notebooks are refused."""
+        own = outputs_file(self.notebook, self.profile)
+        for other in own.parent.glob("*.outputs.json"):
+            if other != own and file in _read_facts(other):
+                raise ValueError(f"{file} is what {other.name.removesuffix('.outputs.json')} wrote: take another name")
         if file in self.outputs:
             print(f"{file} was written in this run already: replaced")
 
@@ -302,6 +306,8 @@ def _check_name(name):
     """Refuse a name under which a file would lie elsewhere, such as that of a model: ``org/model``."""
     if not isinstance(name, str) or not re.fullmatch(r"[^./\\\0][^/\\\0]*", name):
         raise ValueError(f"the name of a figure or table must be without a folder and a dot in front, got {name!r}")
+    if name == "claims":
+        raise ValueError("claims.md holds the claims: take another name")
 
 
 def _replace(path, text):
