@@ -667,7 +667,7 @@ run.claim("crossover/rhat-sees-the-transition", hottest, note=note)
 # (`few-meet-at-the-coldest`, `transition-temperature`). At τ = 1 no pair of the default profile met within the budget, at τ = 0.8 none of `desk` of
 # seven tokens or more.
 # The transition temperature rises from the shortest texts to the longest although the budget grows like n log n (`transition-moves-up`);
-# neighbouring lengths are mostly not resolved, each interval at 95% by itself.
+# neighbouring lengths are told apart in part, each interval at 95% by itself (note of the claim).
 # With time over n log n and temperature over $\tau_c(n)$ the curves of the shortest and the longest texts agree within the stated factor above
 # the transition in `desk`; the default profile's pairs are too few (`collapse`). At one and the same temperature the longer texts take longer (note of `collapse`).
 # On the solved chain coalescence and mixing take a similar number of steps; both vary little there (`coalescence-over-mixing`).

@@ -908,8 +908,9 @@ run.claim(
 # trap overlap (`trap-definitions-agree`). How many traps belong to a family depends on the length of the run: a longer one has more traps a chain (`trap-families`).
 # No family was found by two chains in either, so families show where a chain went and not what the model attracts to.
 #
-# **Temperature.** That colder chains drift less far in the same steps is not shown for the coldest pair; it holds for the next pairs up to where all is
-# noise, each at 95% by itself (`colder-is-slower`). The coldest chains repeat themselves. The hottest write noise, which any model does.
+# **Temperature.** That colder chains drift less far in the same steps holds from τ = 0.1 to 1 in both profiles, and from 1 to 100 in the default one. It is
+# not shown for the coldest pair, nor above τ = 1 in `desk`; all pairs are judged together (`colder-is-slower`). The coldest chains repeat themselves. The
+# hottest write noise, which any model does.
 #
 # **Prefixes, sentiment.** The sentiment of what follows depends on the prefix, by a test that replaced claims for single prefixes after a first run. That
 # its topics do is not shown in the default profile and holds in `desk` with its six prefixes (`prefix-shapes`). The strength of the sentiment is not shown to fade along the chains.
