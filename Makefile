@@ -1,4 +1,4 @@
-# make check · make paper · make companions · make quick · make test · make lab · make html · make bench · make mutants · make gpu · make colab · make models · make audit · make licences · make clean-cache · make clean
+# make check · make paper · make companions · make quick · make test · make coverage · make lab · make html · make bench · make mutants · make gpu · make colab · make models · make audit · make licences · make clean-cache · make clean
 PYTHON ?= python3
 PROFILE ?= mini
 NOTEBOOK ?=
@@ -6,7 +6,7 @@ BUILD ?= build/models
 PY := .venv/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help check paper companions quick fast static test lab html bench mutants gpu colab models readme audit licences clean-cache clean
+.PHONY: help check paper companions quick fast static test coverage lab html bench mutants gpu colab models readme audit licences clean-cache clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -36,16 +36,19 @@ static: .venv/installed  ## lint, format and types alone
 	$(PY) -m ruff format --check -q .
 	$(PY) -m pyright
 
-test: static  ## lint, format, types, all unit tests and what of the library they run, then the notebooks in the smoke profile, run twice and compared (nbval; figures and tables to the byte)
-	rm -rf build/coverage && mkdir -p build/coverage
-	$(PY) -m coverage run -m pytest -q -n auto --maxprocesses 4
-	$(PY) scripts/covered.py
+test: static  ## lint, format, types, all unit tests, then the notebooks in the smoke profile, run twice and compared (nbval; figures and tables to the byte)
+	$(PY) -m pytest -q -n auto --maxprocesses 4
 	rm -rf build/smoke
 	OMP_NUM_THREADS=1 $(PY) -m glauber_lib.paper --profile smoke --force
 	OMP_NUM_THREADS=1 $(PY) -m glauber_lib.paper --profile smoke --force --companions
 	cp -r build/smoke/figures build/smoke/first
 	GLAUBER_CACHE=off OMP_NUM_THREADS=1 $(PY) -m pytest -q -n auto --maxprocesses 4 --dist loadfile --nbval-lax --nbval-current-env -p no:cacheprovider build/smoke/*.ipynb
 	diff -r --exclude provenance.json build/smoke/first build/smoke/figures
+
+coverage: .venv/installed  ## all unit tests, and what of the library they run: at least 95% of lines, 90% of branches (half an hour)
+	rm -rf build/coverage && mkdir -p build/coverage
+	$(PY) -m coverage run -m pytest -q -n auto --maxprocesses 4
+	$(PY) scripts/covered.py
 
 lab: .venv/lab  ## JupyterLab on the notebooks, each paired with its .py
 	$(PY) -m jupytext --sync notebooks/*.py
