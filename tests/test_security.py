@@ -17,6 +17,7 @@ CALLS = {
     "eval", "exec", "__import__", "os.system", "os.popen", "tempfile.mktemp", "pd.read_pickle", "joblib.load",
     "joblib.dump", "yaml.load", "subprocess.getoutput", "subprocess.getstatusoutput",
 }  # fmt: skip
+MUTATES = {"mutate.py": ["exec"]}  # it runs the library's own sources with a fault put into them
 ASKED = {"instruments.py": "remote_code is not None"}  # where code of a checkpoint may run: only when it is asked for
 
 
@@ -57,7 +58,7 @@ def faults(source, file=""):
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_no_source_runs_what_it_reads(path):
-    assert list(faults(path.read_text(encoding="utf-8"), path.name)) == []
+    assert list(faults(path.read_text(encoding="utf-8"), path.name)) == MUTATES.get(path.name, [])
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,9 @@
 
 import ast
 import functools
-import hashlib
 import importlib.util
 import inspect
 import operator
-import pickle
 import sys
 import sysconfig
 import types
@@ -16,6 +14,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import pandas as pd
 import torch
@@ -222,8 +221,10 @@ def _frozen(value) -> Any:
     if isinstance(value, tuple | frozenset):
         parts = [_frozen(part) for part in (sorted(value, key=repr) if isinstance(value, frozenset) else value)]
         return None if None in parts else (type(value).__name__, *parts)
-    if isinstance(value, np.ndarray | np.generic | pd.DataFrame | pd.Series | pd.Index | torch.Tensor):
-        return type(value).__name__, hashlib.blake2b(pickle.dumps(value), digest_size=16).hexdigest()
+    if isinstance(value, torch.Tensor):
+        return "tensor", joblib.hash((str(value.dtype), value.tolist()))
+    if isinstance(value, np.ndarray | np.generic | pd.DataFrame | pd.Series | pd.Index):
+        return type(value).__name__, joblib.hash(value)
     return None
 
 
