@@ -33,6 +33,12 @@ def check_weights(network: torch.nn.Module, name: str) -> None:
             check_precision(tensor.dtype, f"weights of {name} ({weight})")
 
 
+def attention_names(network: torch.nn.Module) -> set[str]:
+    """What a network, and each that it holds, computes attention with, as transformers calls it."""
+    settings = [getattr(module, "config", None) for module in network.modules()]
+    return {name for config in settings if (name := getattr(config, "_attn_implementation", None)) is not None}
+
+
 def describe_computation(network: torch.nn.Module) -> dict[str, str]:
     """What computes besides the weights of a network, which changes its answers within rounding or more.
 
@@ -43,10 +49,9 @@ def describe_computation(network: torch.nn.Module) -> dict[str, str]:
         Where a network has several of one, all are named.
     """
     tensors = [tensor for tensor in network.state_dict().values() if tensor.is_floating_point()]
-    settings = [getattr(module, "config", None) for module in network.modules()]
     found = {
         "dtype": {str(tensor.dtype).removeprefix("torch.") for tensor in tensors},
-        "attention": {getattr(config, "_attn_implementation", None) for config in settings} - {None},
+        "attention": attention_names(network),
         "device": {tensor.device.type for tensor in tensors},
     }
     return {name: ", ".join(sorted(kinds)) for name, kinds in found.items()}

@@ -19,7 +19,7 @@ import torch
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from glauber_lib.checksums import describe_computation, describe_tokenizer, matmul_precision, source_of
+from glauber_lib.checksums import attention_names, describe_computation, describe_tokenizer, matmul_precision, source_of
 
 PACKAGES = ("torch", "transformers", "sentence_transformers", "glauber_lib")  # whose sources their versions stand for
 _USED = ("training", "name_or_path", "warnings_issued", "forward")  # what says nothing of answers; forward is a hook
@@ -64,9 +64,7 @@ def describe_modules(network: torch.nn.Module) -> list:
         described.append([name, _name_of(type(module)), public])
         described += [[name, "of this process", _PROCESS, *own] for own in hooks_of(module)]
     described += [["", "of this process", _PROCESS, *own] for own in _hooks_in(torch.nn.modules.module, "_global")]
-    settings = [getattr(module, "config", None) for module in network.modules()]
-    names = {str(getattr(config, "_attn_implementation", None)) for config in settings}
-    for attention in sorted(names - {"None"}):
+    for attention in sorted(attention_names(network)):
         for table in (ALL_ATTENTION_FUNCTIONS, ALL_MASK_ATTENTION_FUNCTIONS):  # a reader may register one of their own
             described.append([attention, _name_of(table[attention]) if attention in table else None])
     kept = network.state_dict().keys()

@@ -199,17 +199,16 @@ def shares_and_medians(frame: pd.DataFrame) -> pd.DataFrame:
     ValueError
         As `fit_transitions`, for a pair that was left before others of its length.
     """
-    frame, rows = _checked_runs(frame), []
-    for n, group in frame.groupby("n"):
-        if (group.time[~group.met] < group.time.max()).any():
+    rows = []
+    for n, runs in _checked_runs(frame).groupby("n"):
+        if (runs.time[~runs.met] < runs.time.max()).any():
             raise ValueError(
                 f"pairs of n = {n} that have not met must be followed as long as the others, got fewer steps"
             )
-    for n, temperature in np.unique(frame[["n", "temperature"]].to_numpy(float), axis=0):
-        group = frame[(frame.n == n) & (frame.temperature == temperature)]
-        met = share_estimate(int(group.met.sum()), len(group), unit="pairs")
-        median = time_until(group.time, group.met, 0.5, unit="pairs")
-        rows.append([int(n), temperature, met.value, *(met.interval or ()), median.value, *(median.interval or ())])
+        for temperature, group in runs.groupby("temperature"):
+            met = share_estimate(int(group.met.sum()), len(group), unit="pairs")
+            median = time_until(group.time, group.met, 0.5, unit="pairs")
+            rows.append([n, temperature, met.value, *(met.interval or ()), median.value, *(median.interval or ())])
     return pd.DataFrame(rows, columns=["n", "τ", "met", "low", "high", "median", "earliest", "latest"])
 
 

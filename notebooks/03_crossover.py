@@ -319,9 +319,7 @@ met_table
 # %%
 # NBVAL_CHECK_OUTPUT
 for n, fit in found.items():
-    shares = ", ".join(
-        f"{share:.0%} at τ = {t:g}" for t, share in times[times.n == n].groupby("temperature").met.mean().items()
-    )
+    shares = ", ".join(f"{row.met:.0%} at τ = {row.τ:g}" for row in met_table[met_table.n == n].itertuples())
     interval = None if np.isnan(fit.interval).any() else fit.interval
     estimate = Estimate(fit.center, interval, n_pairs, "pairs", "censored")
     note = f"share met within {fit.steps} steps: {shares}"
@@ -389,13 +387,12 @@ run.claim("crossover/width-is-constant", power, note="the same exponent")
 def over_lengths(draw):
     """One set of lines for each length, drawn by ``draw(n, fit, rows, color, marker, dash)``."""
     for (n, fit), color, marker, dash in zip(found.items(), COLORS, MARKERS, DASHES, strict=False):
-        draw(n, fit, times[times.n == n], color, marker, dash)
+        draw(n, fit, met_table[met_table.n == n].reset_index(drop=True), color, marker, dash)
 
 
 def panel_share_met(axis):
     def draw(n, fit, rows, color, marker, dash):
-        met = [stats.share_estimate(int(m.sum()), n_pairs, unit="pairs") for _, m in rows.groupby("temperature").met]
-        table = pd.DataFrame([(e.value, *e.interval) for e in met], columns=["mean", "low", "high"])
+        table = rows[["met", "low", "high"]].set_axis(["mean", "low", "high"], axis=1)
         at = dodged(temperatures, list(found).index(n), len(found))
         plotting.interval_bars(axis, at, table, color=color, fmt=marker, label=f"n = {n}")
         axis.plot(fit.temperatures, fit.shares, color=color, linestyle=dash)
@@ -412,8 +409,7 @@ def panel_share_met(axis):
 def panel_scaled_time(axis, collapsed):
     def draw(n, fit, rows, color, marker, dash):
         unit, scale = fit.center if collapsed else 1.0, n * np.log(n)
-        medians = [survival.time_until(g.time, g.met, 0.5, unit="pairs") for _, g in rows.groupby("temperature")]
-        table = pd.DataFrame([(m.value, *m.interval) for m in medians], columns=["mean", "low", "high"]) / scale
+        table = rows[["median", "earliest", "latest"]].set_axis(["mean", "low", "high"], axis=1) / scale
         shown = table[table["mean"].notna()].fillna(kappa).replace(np.inf, kappa)  # an open interval ends at the budget
         at = dodged(temperatures, 0 if collapsed else list(found).index(n), 1 if collapsed else len(found)) / unit
         plotting.interval_bars(axis, at[shown.index], shown, color=color, fmt=marker, label=f"n = {n}")

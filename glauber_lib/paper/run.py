@@ -219,8 +219,7 @@ class Run:
 
         ValueError for a name with a folder in it: all is written to `figures`.
         """
-        _check_name(name)
-        self._say_if_written(f"{name}.png")
+        self._check_output(name, ".png")
         for suffix, metadata in (
             (".png", {"Description": self.label}),
             (".pdf", {"Subject": self.label, "CreationDate": None}),
@@ -228,9 +227,16 @@ class Run:
             figure.savefig(self.figures / (name + suffix), metadata=metadata)
             self._note(name + suffix)
 
-    def _say_if_written(self, file):
-        """A cell may be run again; two cells that write one file show by this line, two notebooks are refused."""
-        own = outputs_file(self.notebook, self.profile)
+    def _check_output(self, name, suffix):
+        """Refuse a name for a file elsewhere, as of a model ``org/model``, or what another notebook or the claims have.
+
+        A cell may be run again; two cells that write one file show by the line that is printed.
+        """
+        if not isinstance(name, str) or not re.fullmatch(r"[^./\\\0][^/\\\0]*", name):
+            raise ValueError(f"the name of a figure or table must be without a folder and a dot in front, got {name!r}")
+        if name == "claims":
+            raise ValueError("claims.md holds the claims: take another name")
+        file, own = name + suffix, outputs_file(self.notebook, self.profile)
         for other in own.parent.glob("*.outputs.json"):
             if other != own and file in _read_facts(other):
                 raise ValueError(f"{file} is what {other.name.removesuffix('.outputs.json')} wrote: take another name")
@@ -246,11 +252,10 @@ class Run:
         Rows are written without their index; ValueError for one that says something: it has a name, or is not the
         numbers from zero on, in any order. ValueError too for a name with a folder in it, as by `save_figure`.
         """
-        _check_name(name)
+        self._check_output(name, ".csv")
         whole = pd.api.types.is_integer_dtype(table.index) and sorted(table.index) == list(range(len(table)))
         if any(name is not None for name in table.index.names) or not whole:
             raise ValueError(f"table {name!r} would lose its index {table.index.names}: reset_index() first")
-        self._say_if_written(f"{name}.csv")
         with (self.figures / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
             file.write(f"# {self.label}\n")
             table.to_csv(file, index=False, float_format="%.6g")
@@ -300,14 +305,6 @@ def _read_facts(path):
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return {}
-
-
-def _check_name(name):
-    """Refuse a name under which a file would lie elsewhere, such as that of a model: ``org/model``."""
-    if not isinstance(name, str) or not re.fullmatch(r"[^./\\\0][^/\\\0]*", name):
-        raise ValueError(f"the name of a figure or table must be without a folder and a dot in front, got {name!r}")
-    if name == "claims":
-        raise ValueError("claims.md holds the claims: take another name")
 
 
 def _replace(path, text):

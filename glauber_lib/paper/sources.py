@@ -238,14 +238,18 @@ def _bound_once(source):
     return [(name, node) for name, node in bound if counts[name] == 1 and name not in free]
 
 
+def _bound_name(alias, node):
+    """The name that an import binds: without another one, ``import a.b`` binds the package that the module is in."""
+    return alias.asname or (alias.name.split(".")[0] if isinstance(node, ast.Import) else alias.name)
+
+
 def _bindings(statements):
     """Every name that statements bind, also within ``if``, ``try``, ``with`` and loops, each with its statement."""
     for node in statements:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name, node
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            top = isinstance(node, ast.Import)  # binds the package that a module is in
-            yield from ((a.asname or (a.name.split(".")[0] if top else a.name), node) for a in node.names)
+            yield from ((_bound_name(alias, node), node) for alias in node.names)
         else:
             inner = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.stmt | ast.ExceptHandler)]
             parts = [s for part in inner for s in (part.body if isinstance(part, ast.ExceptHandler) else [part])]
@@ -263,13 +267,12 @@ def _stands(value, name, node, source, module, own):
     if isinstance(node, ast.ClassDef):
         return isinstance(value, type) and _class_stands(value, name, node, source, own)
     if isinstance(node, ast.Import):
-        imported = next(a.name if a.asname else a.name.split(".")[0] for a in node.names
-                        if (a.asname or a.name.split(".")[0]) == name)  # fmt: skip
+        imported = next(a.name if a.asname else name for a in node.names if _bound_name(a, node) == name)
         counts = followed_file(imported, module.split(".")[0]) is not None  # transformers puts others in its place
         return not counts or sys.modules.get(imported, value) is value
     if isinstance(node, ast.ImportFrom):
         package = module if str(source_file(module)).endswith("__init__.py") else module.rpartition(".")[0]
-        origin, original = _origin(node, package), next(a.name for a in node.names if (a.asname or a.name) == name)
+        origin, original = _origin(node, package), next(a.name for a in node.names if _bound_name(a, node) == name)
         if followed_file(origin, module.split(".")[0]) is None or origin not in sys.modules:
             return True
         return vars(sys.modules[origin]).get(original, value) is value
