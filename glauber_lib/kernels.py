@@ -6,8 +6,17 @@ A kernel is a function from the state of one chain to its next state. `glauber` 
 
 (paper §3). `run` applies a kernel step by step to one chain after another; a step costs what the kernel asks of the
 model. `run` with `glauber` takes exactly the path of `chains.run_chains`.
+
+`update_block` resamples several distinct sites in a step. Of a joint law `p` and a block `K` the kernels are
+
+- ``"sequential"``: the block is hidden and drawn site by site, each given the sites drawn before: block dynamics,
+  :math:`x_K' \sim p(\cdot \mid x_{-K})`, whose stationary law is `p`;
+- ``"hidden"``: the block is hidden and each site drawn by itself, :math:`x_i' \sim p(\cdot \mid x_{-K})`;
+- ``"visible"``: each site is drawn given the old tokens of all others, :math:`x_i' \sim p(\cdot \mid x_{-i})`. With all
+  sites in the block this is independent parallel decoding (Li et al., 2024, Definition 4.1.11).
 """
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from glauber_lib.answers import ask
+from glauber_lib.answers import ask, name_of
 from glauber_lib.checks import (
     ABSENT,
     check_chains,
@@ -33,6 +42,8 @@ from glauber_lib.models import ConditionalModel
 from glauber_lib.traces import Trace, moves_before
 
 Kernel = Callable[..., np.ndarray]  # takes what `glauber` takes and returns what it returns
+SCANS = ("random", "sweep", "sweep-down")
+INSIDES = ("sequential", "hidden", "visible")
 
 
 def glauber(
@@ -73,6 +84,58 @@ def glauber(
     return after
 
 
+def update_block(
+    model: ConditionalModel,
+    state: np.ndarray,
+    free: np.ndarray,
+    *,
+    temperature: float,
+    step: int,
+    draw: Callable[..., np.ndarray],
+    block: int | None = None,
+    scan: str = "random",
+    inside: str = "sequential",
+) -> np.ndarray:
+    """One step that resamples a block of distinct free sites; a block of one is `glauber`, number for number.
+
+    Parameters
+    ----------
+    model, state, free, temperature
+        See `glauber`.
+    step : int
+        Number of the step, from 0; a sweep goes on from where the step before ended.
+    draw : callable
+        See `glauber`. Site j of the block takes two numbers of the stream 0 (j = 0) or 15 + j: which site, which token.
+    block, scan, inside
+        See `run`.
+
+    Returns
+    -------
+    ndarray, int64[n]
+        The next state.
+    """
+    size = len(free) if block is None else block
+    if size > len(free):
+        raise ValueError(f"block must be at most the number of free sites, got {size} of {len(free)}")
+    numbers = np.stack([draw() if j == 0 else draw(stream=15 + j) for j in range(size)])
+    pool = (free[::-1] if scan == "sweep-down" else free).copy()
+    if scan != "random":
+        pool = pool[(step * size + np.arange(size)) % len(pool)]
+    for j in range(size):  # Fisher and Yates: the block in random order
+        k = j + int(numbers[j, 0] * (len(pool) - j))
+        pool[[j, k]] = pool[[k, j]]
+    sites, after = pool[:size], state.copy()
+    for part in np.split(np.arange(size), size) if inside == "sequential" else [np.arange(size)]:
+        asked, hidden = np.tile(after, (len(part), 1)), np.zeros((len(part), len(state)), bool)
+        if inside != "visible":
+            hidden[:, sites[part[0] :]] = True
+        further = (hidden,) if hidden.sum(1).max() > 1 else ()  # the asked site is hidden anyway
+        scores = ask(model, asked, sites[part], *further)  # (len(part), V)
+        law = weights(scores, np.full(len(part), temperature))
+        after[sites[part]] = inverse_cdf(law, torch.tensor(numbers[part, 1], device=law.device))[0].cpu().numpy()
+    return after
+
+
 def run(
     model: ConditionalModel,
     states: npt.ArrayLike,
@@ -82,7 +145,11 @@ def run(
     seed: int = 0,
     chains: npt.ArrayLike | None = None,
     frozen: npt.ArrayLike | None = None,
+    until: Callable[[np.ndarray], npt.ArrayLike] | None = None,
     kernel: Kernel = glauber,
+    block: int | None = 1,
+    scan: str = "random",
+    inside: str = "sequential",
 ) -> Trace:
     """Run B chains of a kernel, one after another and step by step.
 
@@ -101,7 +168,18 @@ def run(
         The chains' numbers; default ``0 .. B - 1``.
     frozen : array_like, bool[n] or bool[B, n], optional
         Sites never resampled; each chain needs a free one.
+    until : callable, optional
+        A condition bool[K] on states int[K, n]: a chain stops for good as soon as it holds.
     kernel : Kernel
+    block : int or None
+        Sites that a step resamples, all free ones for None.
+    scan : {"random", "sweep", "sweep-down"}
+        The block is uniform among those of its size, or the next free sites in rising or falling order, from the first
+        again after the last.
+    inside : {"sequential", "hidden", "visible"}
+        How the tokens of a block are drawn (see the module). Unless the block is one site, the first two ask a model
+        that can hide sites. At a temperature other than one sequential draws have not the law of the block at that
+        temperature: the conditionals of fewer sites are scaled too.
 
     Returns
     -------
@@ -114,29 +192,68 @@ def run(
         For a temperature that is not positive and finite, states that are no int[B, n] of tokens of the model, a
         chain without a free site, chain numbers that are not one per state or not distinct, a seed or `n_steps` that is
         no whole number >= 0, scores that `answers.ask` refuses, or a kernel that writes to what it is given,
-        changes a frozen site, or returns anything but integers of its shape that are tokens.
+        changes a frozen site, or returns anything but integers of its shape that are tokens. For a block below one or
+        larger than a chain's free sites, an unknown `scan` or `inside`, either of these beside a `kernel`, a model that
+        cannot hide sites where it must, or an `until` that does not return a truth value for each state.
     """
     n_steps, seed = check_count(n_steps, "n_steps"), check_seed(seed)
     initial = check_states(states, model.n_tokens)
     temperature = check_temperature(temperature, (len(initial),))
     chains, frozen = check_chains(chains, len(initial)), check_frozen(frozen, initial)
-    counted, moves = Counted(model), []
+    kernel = _chosen_kernel(model, kernel, block, scan, inside, (~frozen & (initial != ABSENT)).sum(1))
+    counted, moves, stopped = Counted(model), [], np.full(len(initial), -1)
     for row, state in enumerate(initial):
         state, free = state[state != ABSENT], np.flatnonzero(~frozen[row] & (state != ABSENT))
         free.flags.writeable = False
         for step in range(n_steps):
+            if until is not None and _met(until, state):
+                stopped[row] = step
+                break
             draw = partial(_draw, seed, chains[row], step)
             state.flags.writeable = False
             after = kernel(counted, state, free, temperature=float(temperature[row]), step=step, draw=draw)
             after = _next_state(after, state, free, model.n_tokens, step)
             moves += [(step, row, site, state[site], after[site]) for site in np.flatnonzero(after != state)]
             state = after
+        if until is not None and stopped[row] < 0 and _met(until, state):
+            stopped[row] = n_steps
     step, chain, site, old, new = moves_before(n_steps, [np.array(moves, dtype=np.int64).reshape(-1, 5).T])
     return Trace(
         initial, step, chain, site, old, new, n_steps, temperature, seed, chains, frozen,
-        stopped=np.full(len(initial), -1), model=getattr(model, "name", ""), model_calls=counted.calls,
+        stopped=stopped, model=getattr(model, "name", ""), model_calls=counted.calls,
         model_checksum=model_checksum(model), vocabulary_checksum=vocabulary_checksum(model),
+        condition=model_checksum(until),
     )  # fmt: skip
+
+
+def _chosen_kernel(model, kernel, block, scan, inside, n_free):
+    """The kernel that `run` applies; ValueError for a block that its chains or the model cannot have."""
+    if scan not in SCANS or inside not in INSIDES:
+        raise ValueError(f"scan must be one of {SCANS} and inside one of {INSIDES}, got {scan!r} and {inside!r}")
+    block = None if block is None else check_count(block, "block", least=1)
+    if (block, scan) == (1, "random"):
+        return kernel
+    if kernel is not glauber:
+        raise ValueError("a kernel of your own chooses its sites itself: leave out block and scan")
+    if block is not None and block > n_free.min():
+        raise ValueError(f"block must be at most the number of free sites, got {block} and a chain with {n_free.min()}")
+    if inside != "visible" and block != 1:
+        refuse_unable_to_hide(model)
+    return partial(update_block, block=block, scan=scan, inside=inside)
+
+
+def refuse_unable_to_hide(model: ConditionalModel) -> None:
+    """ValueError for a model whose `scores` cannot be asked with further sites hidden."""
+    if len(inspect.signature(model.scores).parameters) < 3:
+        raise ValueError(f"{name_of(model)} cannot hide sites: take inside='visible', or one site a step")
+
+
+def _met(until, state):
+    """Whether a condition holds in a state; ValueError where it does not say."""
+    met = np.asarray(until(state[None].copy()))
+    if met.shape != (1,) or met.dtype != bool:
+        raise ValueError(f"until must return bool[1], one truth value for each state, got {met.dtype}{list(met.shape)}")
+    return bool(met[0])
 
 
 def _next_state(after, state, free, n_tokens, step):
