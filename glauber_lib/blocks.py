@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from glauber_lib.answers import ask
 from glauber_lib.checks import check_contexts, check_count, check_indices, check_numbers, check_temperature
 from glauber_lib.draws import probabilities
-from glauber_lib.exact import DENSE, Sparse, conditional_laws, escape_times
+from glauber_lib.exact import DENSE, Sparse, escape_times
 from glauber_lib.kernels import INSIDES, refuse_unable_to_hide
 from glauber_lib.models import ConditionalModel, all_states, check_system
 
@@ -90,26 +90,53 @@ def block_matrix(
         For blocks or weights that are none, an unknown `inside`, more than `exact.DENSE` states, or a model that cannot
         hide sites where it must.
     """
+    return _matrix(model, n_sites, blocks, weights, inside, temperature, {})
+
+
+def block_matrices(
+    model: ConditionalModel, n_sites: int, moves: dict[str, tuple[Blocks, str]], temperature: float = 1.0
+) -> dict[str, Sparse]:
+    """Several `block_matrix` of one model, by name, each of uniform blocks: no conditional is asked for twice.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    n_sites : int
+    moves : dict of str to (list of lists of int, str)
+        Blocks and `inside` of each.
+    temperature : float
+
+    Raises
+    ------
+    ValueError
+        As `block_matrix`.
+    """
+    known: dict[Any, np.ndarray] = {}
+    return {
+        name: _matrix(model, n_sites, own, None, inside, temperature, known) for name, (own, inside) in moves.items()
+    }
+
+
+def _matrix(model, n_sites, blocks, weights, inside, temperature, known):
+    """One matrix; `known` holds the laws of hidden sites that were asked for."""
     n_sites, n_tokens = check_system(model.n_tokens, n_sites, DENSE), model.n_tokens
     blocks, temperature = check_blocks(blocks, n_sites), float(check_temperature(temperature))
     weights = check_block_weights(weights, len(blocks))
     if inside not in INSIDES:
         raise ValueError(f"inside must be one of {INSIDES}, got {inside!r}")
+    if inside != "visible" and max(map(len, blocks)) > 1:
+        refuse_unable_to_hide(model)
     states, size = all_states(n_tokens, n_sites), n_tokens**n_sites
     powers = n_tokens ** np.arange(n_sites - 1, -1, -1)
-    if inside == "visible":
-        laws = conditional_laws(model, n_sites, temperature)
-    elif max(map(len, blocks)) > 1:
-        refuse_unable_to_hide(model)
-    known: dict[Any, np.ndarray] = {}
     total = sp.csr_matrix((size, size))
     for block, weight in zip(blocks, weights, strict=True):
         own, drawn = list(block), all_states(n_tokens, len(block))  # (V^k, k)
         targets = (states @ powers - states[:, own] @ powers[own])[:, None] + drawn @ powers[own]  # (S, V^k)
-        if inside == "visible":
+        if inside == "visible":  # given the state that is left: at each site its own table, by state and new token
             law = np.ones(targets.shape)
             for site, tokens in zip(own, drawn.T, strict=True):
-                law *= laws[site][:, tokens]
+                alone = _hidden_law(model, n_sites, (site,), site, temperature, known).ravel()
+                law *= alone[(states @ powers - states[:, site] * powers[site])[:, None] + tokens * powers[site]]
         else:
             given = _sequential if inside == "sequential" else _product
             law = given(model, n_sites, block, temperature, known).ravel()[targets]
