@@ -37,7 +37,7 @@ from glauber_lib.checks import (
     check_temperature,
 )
 from glauber_lib.checksums import model_checksum, vocabulary_checksum
-from glauber_lib.draws import inverse_cdf, uniforms, weights
+from glauber_lib.draws import chunks, inverse_cdf, uniforms, weights
 from glauber_lib.models import ConditionalModel
 from glauber_lib.traces import Trace, moves_before
 
@@ -118,21 +118,31 @@ def update_block(
     if size > len(free):
         raise ValueError(f"block must be at most the number of free sites, got {size} of {len(free)}")
     numbers = np.stack([draw() if j == 0 else draw(stream=15 + j) for j in range(size)])
-    pool = (free[::-1] if scan == "sweep-down" else free).copy()
+    return _resample(model, state[None], free[None], np.array([temperature]), step, numbers[None], scan, inside)[0]
+
+
+def _resample(model, states, free, temperatures, step, numbers, scan, inside):
+    """States int64[B, n] after one step of `update_block` each, with its numbers float64[B, size, 4]."""
+    rows, size = np.arange(len(states))[:, None], numbers.shape[1]
+    pool = (free[:, ::-1] if scan == "sweep-down" else free).copy()  # (B, m)
     if scan != "random":
-        pool = pool[(step * size + np.arange(size)) % len(pool)]
+        pool = pool[:, (step * size + np.arange(size)) % pool.shape[1]]
     for j in range(size):  # Fisher and Yates: the block in random order
-        k = j + int(numbers[j, 0] * (len(pool) - j))
-        pool[[j, k]] = pool[[k, j]]
-    sites, after = pool[:size], state.copy()
+        k = j + (numbers[:, j, 0] * (pool.shape[1] - j)).astype(np.int64)
+        pool[rows, [j]], pool[rows, k[:, None]] = pool[rows, k[:, None]], pool[rows, [j]]
+    sites, after = pool[:, :size], states.copy()
     for part in np.split(np.arange(size), size) if inside == "sequential" else [np.arange(size)]:
-        asked, hidden = np.tile(after, (len(part), 1)), np.zeros((len(part), len(state)), bool)
+        hidden = np.zeros(states.shape, bool)
         if inside != "visible":
-            hidden[:, sites[part[0] :]] = True
-        further = (hidden,) if hidden.sum(1).max() > 1 else ()  # the asked site is hidden anyway
-        scores = ask(model, asked, sites[part], *further)  # (len(part), V)
-        law = weights(scores, np.full(len(part), temperature))
-        after[sites[part]] = inverse_cdf(law, torch.tensor(numbers[part, 1], device=law.device))[0].cpu().numpy()
+            hidden[rows, sites[:, part[0] :]] = True
+        asked = np.repeat(after, len(part), axis=0), sites[:, part].ravel(), np.repeat(hidden, len(part), axis=0)
+        asked = asked if hidden.sum(1).max() > 1 else asked[:2]  # the asked site is hidden anyway
+        uniform, heat = numbers[:, part, 1].ravel(), np.repeat(temperatures, len(part))
+        drawn = np.empty(len(uniform), np.int64)
+        for some in chunks(np.arange(len(uniform)), 256):
+            law = weights(ask(model, *(x[some] for x in asked)), heat[some])
+            drawn[some] = inverse_cdf(law, torch.tensor(uniform[some], device=law.device))[0].cpu().numpy()
+        after[rows, sites[:, part]] = drawn.reshape(len(states), len(part))
     return after
 
 
@@ -200,9 +210,13 @@ def run(
     initial = check_states(states, model.n_tokens)
     temperature = check_temperature(temperature, (len(initial),))
     chains, frozen = check_chains(chains, len(initial)), check_frozen(frozen, initial)
-    kernel = _chosen_kernel(model, kernel, block, scan, inside, (~frozen & (initial != ABSENT)).sum(1))
+    by_block = _check_block(model, kernel, block, scan, inside, (~frozen & (initial != ABSENT)).sum(1))
     counted, moves, stopped = Counted(model), [], np.full(len(initial), -1)
-    for row, state in enumerate(initial):
+    if by_block:
+        moves, stopped = _run_blocks(
+            counted, initial, frozen, n_steps, temperature, seed, chains, until, (block, scan, inside)
+        )
+    for row, state in enumerate([] if by_block else initial):
         state, free = state[state != ABSENT], np.flatnonzero(~frozen[row] & (state != ABSENT))
         free.flags.writeable = False
         for step in range(n_steps):
@@ -226,20 +240,49 @@ def run(
     )  # fmt: skip
 
 
-def _chosen_kernel(model, kernel, block, scan, inside, n_free):
-    """The kernel that `run` applies; ValueError for a block that its chains or the model cannot have."""
+def _check_block(model, kernel, block, scan, inside, n_free):
+    """Whether `run` resamples blocks; ValueError for a block that its chains or the model cannot have."""
     if scan not in SCANS or inside not in INSIDES:
         raise ValueError(f"scan must be one of {SCANS} and inside one of {INSIDES}, got {scan!r} and {inside!r}")
     block = None if block is None else check_count(block, "block", least=1)
     if (block, scan) == (1, "random"):
-        return kernel
+        return False
     if kernel is not glauber:
         raise ValueError("a kernel of your own chooses its sites itself: leave out block and scan")
     if block is not None and block > n_free.min():
         raise ValueError(f"block must be at most the number of free sites, got {block} and a chain with {n_free.min()}")
     if inside != "visible" and block != 1:
         refuse_unable_to_hide(model)
-    return partial(update_block, block=block, scan=scan, inside=inside)
+    return True
+
+
+def _run_blocks(model, initial, frozen, n_steps, temperature, seed, chains, until, how):
+    """Moves and stops of chains that resample blocks: those of one length and as many free sites step together."""
+    (block, scan, inside), there = how, initial != ABSENT
+    stopped, moves = np.full(len(initial), -1), []
+    shapes = np.stack([there.sum(1), (there & ~frozen).sum(1)])
+    for n, m in np.unique(shapes, axis=1).T:
+        rows = np.flatnonzero((shapes == [[n], [m]]).all(0))
+        states = initial[rows, :n]
+        free = np.nonzero(~frozen[rows, :n])[1].reshape(len(rows), m)
+        for step in range(n_steps + 1):
+            if until is not None:
+                met = np.array([_met(until, state) for state in states], bool)
+                stopped[rows[met]] = step
+                rows, states, free = rows[~met], states[~met], free[~met]
+            if step == n_steps or not len(rows):
+                break
+            numbers = [
+                uniforms(seed, chains[rows], step, 1, stream=15 + j if j else 0)
+                for j in range(m if block is None else int(block))
+            ]
+            after = _resample(
+                model, states, free, temperature[rows], step, np.concatenate(numbers, axis=1), scan, inside
+            )
+            row, site = np.nonzero(after != states)
+            moves += zip(np.full(len(row), step), rows[row], site, states[row, site], after[row, site], strict=True)
+            states = after
+    return moves, stopped
 
 
 def refuse_unable_to_hide(model: ConditionalModel) -> None:

@@ -18,7 +18,7 @@ from glauber_lib.answers import ask
 from glauber_lib.blocks import block_matrices, blocks_of_size
 from glauber_lib.checks import check_contexts, check_count, check_indices, check_seed, check_temperature
 from glauber_lib.draws import probabilities
-from glauber_lib.exact import spectral_gap, stationary_law
+from glauber_lib.exact import mixing_time, spectral_gap, stationary_law
 from glauber_lib.incompatibility import Rectangles, measure_rectangles
 from glauber_lib.kernels import refuse_unable_to_hide
 from glauber_lib.models import ConditionalModel, RestrictedModel, all_states
@@ -208,12 +208,13 @@ def solve_template(model: Any, template: ArrayLike, sites: ArrayLike, n_words: i
     -------
     DataFrame
         A row for each ``kernel``: ``tv``, total variation of its stationary law to that of single sites; ``gap``
-        (`exact.spectral_gap`, nan below 1e-10); ``stutter``, the mean share of adjacent repeats under its law.
+        (`exact.spectral_gap`, nan below 1e-10); ``mixing_time`` in steps; ``stutter``, the mean share of adjacent
+        repeats under its law.
 
     Raises
     ------
     ValueError
-        For sites or words that there are not, or so many that they make no small system.
+        For sites or words that there are not, or so many that they make no small system; as `exact.mixing_time`.
     """
     template = check_contexts([template], model.n_tokens)[0]
     sites = check_indices(sites, len(template), "sites")
@@ -237,6 +238,7 @@ def solve_template(model: Any, template: ArrayLike, sites: ArrayLike, n_words: i
                 "kernel": name,
                 "tv": 0.5 * np.abs(law - reference).sum(),
                 "gap": spectral_gap(matrix),
+                "mixing_time": mixing_time(matrix, law=law),
                 "stutter": law @ repeats,
             }
         )

@@ -77,6 +77,32 @@ def test_a_block_of_one_is_the_plain_step_number_for_number():
             np.testing.assert_array_equal(getattr(plain, name), getattr(other, name))
 
 
+@pytest.mark.parametrize("inside", kernels.INSIDES)
+@pytest.mark.parametrize("scan", kernels.SCANS)
+def test_chains_that_step_together_take_the_path_of_each_alone(scan, inside):
+    class Spins(IsingModel):
+        """Spins of any number: the couplings are those of the first ones."""
+
+        def scores(self, states, sites, hidden=None):
+            n = np.shape(states)[1]
+            return IsingModel(self.couplings[:n, :n], self.field[:n]).scores(states, sites, hidden)
+
+    model = Spins(random_ising(5).couplings)
+    states = [[0, 1, 0, 1, 1], [0, 0, 0], [1, 1, 1, 1, 1], [0, 1, 0, 0, 0]]
+    frozen = np.zeros((4, 5), bool)
+    frozen[2, :2] = True
+    how, ready = {"scan": scan, "inside": inside}, lambda x: x[:, 0] == x.sum(1)
+    settings = {"n_steps": 12, "seed": 6, "chains": [3, 0, 8, 5], "frozen": frozen, "temperature": [1, 0.5, 2, 1]}
+    for until in (None, ready):
+        together = kernels.run(model, states, block=2, until=until, **settings, **how)
+        alone = kernels.run(
+            model, states, until=until, **settings, kernel=partial(kernels.update_block, block=2, **how)
+        )
+        for name in ("step", "chain", "site", "old", "new", "stopped", "model_calls"):
+            np.testing.assert_array_equal(getattr(together, name), getattr(alone, name), err_msg=name)
+        assert len(together.step) > 10
+
+
 def test_a_path_depends_on_neither_batch_nor_number_of_steps():
     model, states = random_joint(4, 2)[0], np.array([[0, 0, 1, 1], [1, 0, 1, 0], [1, 1, 1, 1]])
     for how in ({"block": 2}, {"block": 3, "scan": "sweep"}, {"block": None, "inside": "visible"}):
