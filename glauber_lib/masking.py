@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pandas as pd
+import scipy.special
 from numpy.typing import ArrayLike
 
 from glauber_lib.blocks import blocks_of_size
@@ -145,8 +146,9 @@ def content_weights(n_sites: int, masks: list, tilt: float) -> np.ndarray:
     spins, number = 2.0 * all_states(2, n_sites) - 1, check_numbers(tilt, "tilt")
     if number.ndim or not np.isfinite(number) or any(len(mask) != 2 for mask in masks):
         raise ValueError(f"need masks of two sites and a finite tilt, got {masks!r:.60} and {tilt!r}")
-    weights = np.exp(float(number) * np.stack([spins[:, i] * spins[:, j] for i, j in masks], axis=1))
-    return weights / weights.sum(1, keepdims=True)
+    return scipy.special.softmax(
+        float(number) * np.stack([spins[:, i] * spins[:, j] for i, j in masks], axis=1), axis=1
+    )
 
 
 def traces_by_size(law: ArrayLike, features: ArrayLike, *, per_sample: float = 1) -> np.ndarray:

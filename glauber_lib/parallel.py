@@ -278,9 +278,12 @@ def synchronous_law(couplings: ArrayLike, field: ArrayLike) -> np.ndarray:
 
     .. math:: \pi(x) \propto e^{h \cdot x} \prod_i 2\cosh(h_i + \sum_j J_{ij} x_j)
 
-    (Little, 1974). The chain is reversible. ValueError for couplings and fields that are no `models.IsingModel`.
+    (Little, 1974). The chain is reversible. ValueError for couplings and fields that are no `models.IsingModel`, or not
+    finite.
     """
     model = IsingModel(couplings, field)
+    if not (model.couplings.isfinite().all() and model.field.isfinite().all()):
+        raise ValueError("couplings and field must be finite numbers")
     spins = 2.0 * all_states(2, model.n_sites) - 1
     local = spins @ model.couplings.numpy() + model.field.numpy()
     log = spins @ model.field.numpy() + np.logaddexp(local, -local).sum(1)

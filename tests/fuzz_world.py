@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
-from conftest import TEXTS, Watched, random_table
+from conftest import TEXTS, Watched, random_joint, random_table
 
 from glauber_lib import (
     couplings,
@@ -16,6 +16,8 @@ from glauber_lib import (
     exact,
     incompatibility,
     influence,
+    parallel,
+    pseudolikelihood,
     strips,
     topics,
     transition,
@@ -25,6 +27,7 @@ from glauber_lib import (
 from glauber_lib.chains import run_chains
 from glauber_lib.checks import check_state
 from glauber_lib.hub import Location
+from glauber_lib.models import all_states
 from glauber_lib.paper.claims import Entry
 from glauber_lib.paper.profiles import Cost
 from glauber_lib.readings import moves_in_words
@@ -59,6 +62,14 @@ class WordModel(Watched):
 
     def round_trips(self, states):
         return np.ones(len(states), bool)
+
+
+class JointModel(WordModel):
+    """A model of a joint, which can hide sites."""
+
+    def scores(self, states, sites, hidden=None):
+        self.answered += 1
+        return self.model.scores(states, sites, hidden)
 
 
 class LengthEmbedder:
@@ -401,6 +412,7 @@ def build():
         "paper.profiles.load_profile": {"profile": "smoke", "notebook": "01_incompatibility"},
         "paper.check.find_model": {"name": "minilm-3l", "roles": ["model"]},
     }
+    special |= learning_arguments(states)
     instances = {
         "Trace": trace,
         "Coalescence": pairs,
@@ -417,6 +429,67 @@ def build():
         "Location": Location("here", 3, ""),
     }
     return world, special, instances, model
+
+
+def learning_arguments(states):
+    """Special values of what is about masks, blocks and parallel decoding: two spins with one feature or three."""
+    features, law, masks = pseudolikelihood.ising_features(2), np.array([[0.4, 0.1], [0.2, 0.3]]), [[0], [1]]
+    joint: Any = JointModel(random_joint(SITES, TOKENS)[0])
+    family = {"law": law, "features": features, "masks": masks, "weights": None, "per_sample": 1}
+    two, chain = all_states(2, 2), exact.transition_matrix(random_joint(2, 2)[0], 2)
+    clique = {"n_sites": 5, "size": 3, "field": 0.2, "coupling": 0.5, "block": 2, "inside": "sequential"}
+    special = {
+        "kernels.run": {"block": 1, "scan": "random", "inside": "visible"},
+        "kernels.refuse_unable_to_hide": {},
+        "blocks.blocks_of_size": {"size": 2},
+        "blocks.check_blocks": {"blocks": masks},
+        "blocks.check_block_weights": {"weights": [0.5, 0.5], "n_blocks": 2, "size": None},
+        "blocks.block_matrix": {"model": joint, "blocks": [[0, 1]], "weights": None, "inside": "sequential"},
+        "blocks.block_matrices": {"model": joint, "moves": {"pair": ([[0, 1]], "hidden")}},
+        "blocks.block_dynamics": {"states": two, "law": law.ravel(), "blocks": masks, "weights": None},
+        "blocks.poincare_constant": {"matrix": chain, "law": exact.stationary_law(chain)},
+        "blocks.hitting_times": {"target": [0]},
+        "blocks.reached_within": {"target": [0]},
+        "pseudolikelihood.ising_features": {"couplings": True, "fields": True},
+        "pseudolikelihood.family_law": {"features": features, "theta": [0.3, 0.0, 0.1]},
+        "pseudolikelihood.check_law": {"law": law},
+        "pseudolikelihood.draw_counts": family | {"n": 20, "repetitions": 3},
+        "pseudolikelihood.fit": {"counts": np.ones((2, 2, 4), int), "features": features, "masks": masks},
+        "pseudolikelihood.best_share": family | {"first": [[0]], "second": [[0, 1]], "goal": "learning"},
+        "pseudolikelihood.shared_weights": {"share": 0.5, "first": 1, "second": 2},
+        "tensorization.tensorization_constant": family | {"starts": 1, "iterations": 5},
+        "tensorization.excess_loss": family | {"r": law, "q": law},
+        "tensorization.entropy_floor": family,
+        "tensorization.finite_sample_bound": {
+            "constant": 1.5, "loss": 0.2, "n": 100, "masks_each": 2.0, "log_inverse_beta": 3.0, "log_cells": 5.0,
+            "delta": 0.1, "epsilon": 0.05,
+        },
+        "masking.clique_family": {"n_sites": 3, "coupling": 0.3},
+        "masking.masking_errors": {"n_sites": 2, "coupling": 0.3, "samples": [50, 80], "repetitions": 3},
+        "masking.survey_laws": {"n_laws": 2},
+        "masking.two_clusters": {"size": 2, "inner": 0.5, "outer": 0.1},
+        "masking.content_weights": {"n_sites": 3, "masks": [[0, 1], [1, 2]], "tilt": 0.5},
+        "masking.traces_by_size": family,
+        "parallel.log_clique_matrix": clique,
+        "parallel.clique_hitting_time": clique,
+        "parallel.clique_model": clique,
+        "parallel.clique_law": clique,
+        "parallel.mode_excess": clique,
+        "parallel.mode_bound": {"n_sites": 5, "size": 3, "block": 4, "excess": 0.5, "field_sum": 0.3},
+        "parallel.stuck_bound": {"size": 8, "excess": 1.0, "delta": 0.5},
+        "parallel.stuck_tail": {"size": 8, "excess": 1.0},
+        "parallel.separation": {"delta": 0.1, "budget": 100},
+        "parallel.dyck_words": {"n_sites": 4, "n_types": 2},
+        "parallel.validity_after_product": {"words": parallel.dyck_words(4), "size": 2},
+        "stutter.diversity": {"states": states},
+        "stutter.pair_stutter": {"model": joint, "exact": 2, "draws": 2, "replacements": 1},
+        "stutter.solve_template": {"model": joint, "template": states[0], "sites": [0, 1], "n_words": 2},
+        "unmasking.unmask": {"model": joint, "hidden": np.ones(states.shape, bool), "remask": ["uncertain"]},
+    }  # fmt: skip
+    names = ("information", "asymptotic_covariance", "mixing_constant")
+    special |= {f"pseudolikelihood.{name}": family for name in names}
+    special["pseudolikelihood.forgetting"] = family | {"weights": [0.5, 0.5]}
+    return special
 
 
 def couplings_of(rng):
