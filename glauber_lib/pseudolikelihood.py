@@ -264,12 +264,13 @@ def fit(counts: ArrayLike, features: ArrayLike, masks: Blocks) -> Fit:
         ridge = 1e-13 * np.trace(hessian, axis1=1, axis2=2)[:, None, None] * np.eye(d) + 1e-300 * np.eye(d)
         step = np.where(going[:, None], np.linalg.solve(hessian + ridge, gradient[..., None])[..., 0], 0.0)
         size = np.minimum(1.0, 5.0 / np.maximum(np.abs(step).max(1), 1e-300))  # of one Newton step
+        now = _loss(theta - size[:, None] * step, counts, table, shape, masks, total)
         for _ in range(40):  # halved until the loss does not grow
-            now = _loss(theta - size[:, None] * step, counts, table, shape, masks, total)
             worse = now[0] > loss + 1e-13 * np.abs(loss) + 1e-15
             if not worse.any():
                 break
             size = np.where(worse, size / 2, size)
+            now = _loss(theta - size[:, None] * step, counts, table, shape, masks, total)
         theta, (loss, gradient, hessian) = theta - size[:, None] * step, now
     return Fit(theta, (np.abs(step).max(1) <= 1e-6) & (np.abs(theta).max(1) < FARTHEST))
 
@@ -365,8 +366,9 @@ def best_share(law: ArrayLike, features: ArrayLike, first: Blocks, second: Block
 
 def shared_weights(share: float, first: int, second: int) -> np.ndarray:
     """Weights of masks of two kinds, so many of each: the first have the share together; ValueError for no share."""
-    share, first = check_numbers(share, "share"), check_count(first, "first", 1)
+    number, first = check_numbers(share, "share"), check_count(first, "first", 1)
     second = check_count(second, "second", 1)
-    if share.ndim or not 0 <= share <= 1:
-        raise ValueError(f"share must lie in 0..1, got {share}")
+    if number.ndim or not 0 <= number <= 1:
+        raise ValueError(f"share must lie in 0..1, got {share!r}")
+    share = float(number)
     return np.concatenate([np.full(first, share / first), np.full(second, (1 - share) / second)])

@@ -15,8 +15,8 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from glauber_lib.answers import ask
-from glauber_lib.blocks import block_matrices, blocks_of_size
-from glauber_lib.checks import check_contexts, check_count, check_indices, check_seed, check_temperature
+from glauber_lib.blocks import Blocks, block_matrices, blocks_of_size
+from glauber_lib.checks import check_contexts, check_count, check_indices, check_seed, check_state, check_temperature
 from glauber_lib.draws import probabilities
 from glauber_lib.exact import mixing_time, spectral_gap, stationary_law
 from glauber_lib.incompatibility import Rectangles, measure_rectangles
@@ -216,17 +216,18 @@ def solve_template(model: Any, template: ArrayLike, sites: ArrayLike, n_words: i
     ValueError
         For sites or words that there are not, or so many that they make no small system; as `exact.mixing_time`.
     """
-    template = check_contexts([template], model.n_tokens)[0]
-    sites = check_indices(sites, len(template), "sites")
+    state = check_state(template, model.n_tokens)
+    sites = check_indices(sites, len(state), "sites")
     n_words = check_count(n_words, "n_words", 2, model.n_tokens)
     if sites.ndim != 1 or len(sites) < 2:
         raise ValueError(f"need two free sites at least, got {sites.tolist()}")
     refuse_unable_to_hide(model)
-    scores = ask(model, np.tile(template, (len(sites), 1)), sites)
+    scores = ask(model, np.tile(state, (len(sites), 1)), sites)
     ranked = scores.topk(n_words, dim=1).indices.cpu().numpy()  # (k, n_words)
     words = list(dict.fromkeys(ranked.T.ravel().tolist()))[:n_words]
-    small, n = RestrictedModel(model, template, sites, words), len(sites)
+    small, n = RestrictedModel(model, state, sites, words), len(sites)
     single, pairs, whole = blocks_of_size(n, 1), blocks_of_size(n, 2), [tuple(range(n))]
+    moves: dict[str, tuple[Blocks, str]]
     moves = {"single": (single, "sequential"), "block2": (pairs, "sequential"), "whole": (whole, "sequential"),
              "visible": (whole, "visible"), "hidden": (whole, "hidden")}  # fmt: skip
     repeats, rows, reference = stutters(all_states(n_words, n)).mean(1), [], None
