@@ -717,7 +717,7 @@ run.save_figure(figure, "pseudolikelihood-dyck")
 # (*contradicted by* an interval of the difference below half a nat). Blocks of two cost none (*contradicted by* an interval above 0.2 nats).
 
 # %%
-model, judge = run.model(run["model"]), run.model(run["judge"])
+model, judge = run.model(run["model"]), run.model(run["models"][0])
 if vocabulary_checksum(model) != vocabulary_checksum(judge):
     raise ValueError("the judge must have the model's vocabulary")
 n, sweeps, temperatures = run["n_tokens"], run["sweeps"], run["text_temperatures"]

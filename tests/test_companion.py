@@ -10,7 +10,7 @@ import pytest
 
 from glauber_lib.paper import ROOT
 from glauber_lib.paper.check import named_models
-from glauber_lib.paper.profiles import load_profile
+from glauber_lib.paper.profiles import companions, is_companion, load_profile
 
 pytestmark = pytest.mark.slow
 
@@ -129,14 +129,18 @@ def run_in(root, *arguments):
 
 
 def test_its_notebook_runs_and_leaves_claims_figure_and_table(copy, embedded):
-    embedded(load_profile("smoke", "01_incompatibility")["model"])  # skips where the weights are not there
+    for notebook in ("01_incompatibility", *companions()):  # skips where the weights are not there
+        settings = load_profile("smoke", notebook)
+        for name in {settings["model"], *(settings["models"] if is_companion(notebook) else [])}:
+            embedded(name)
     status, output = run_in(copy, "glauber_lib.paper", "--profile", "smoke", "--companions", "--jobs", "1")
     assert status == 0, output
     figures = copy / "build" / "smoke" / "figures"
     results = json.loads((figures / "results.json").read_text())
-    assert [claim["id"] for claim in results["claims"]] == ["rates/hotter-moves-more"]
+    own = [claim["id"] for claim in results["claims"] if claim["id"].startswith("rates/")]
+    assert own == ["rates/hotter-moves-more"]
     assert {path.name for path in figures.iterdir()} >= {"rates.png", "rates.csv", "rates.md", "results.json"}
-    assert [path.name.split("-")[0] for path in (copy / "build" / "cache").iterdir()] == ["move_rates"]
+    assert "move_rates" in {path.name.split("-")[0] for path in (copy / "build" / "cache").iterdir()}
 
 
 def test_check_counts_it_in(copy, embedded):
