@@ -90,7 +90,8 @@ def survey_laws(n_laws: int, *, seed: int = 0) -> pd.DataFrame:
         A row for each law: ``masks`` (the kind), ``n_sites``, ``n_tokens``; ``constant``, the Poincaré constant C of
         the block dynamics; ``slack``, the least eigenvalue of :math:`C I - \mathcal I` over the largest of
         :math:`\mathcal I`; ``price``, the trace of :math:`\Gamma` over that of maximum likelihood; ``order``, the least
-        eigenvalue of :math:`I_{k+1} - I_k` over all k; ``gain``, the least :math:`C_1 / (k C_k)`.
+        eigenvalue of :math:`I_{k+1} - I_k` over all k; ``gain``, the least :math:`C_1 / (k C_k)`
+        of 1 < k < n.
 
     Raises
     ------
@@ -117,7 +118,7 @@ def survey_laws(n_laws: int, *, seed: int = 0) -> pd.DataFrame:
                 "slack": np.linalg.eigvalsh(constant * part - whole)[0] / np.linalg.eigvalsh(whole)[-1],
                 "price": np.trace(np.linalg.inv(part)) / np.trace(np.linalg.inv(whole)),
                 "order": min(np.linalg.eigvalsh(b - a)[0] for a, b in pairwise(every)),
-                "gain": min(constants[0] / (k * c) for k, c in enumerate(constants, 1)),
+                "gain": min(constants[0] / (k * c) for k, c in enumerate(constants[1:], 2)),
             }
         )  # fmt: skip
     return pd.DataFrame(rows)

@@ -858,7 +858,8 @@ def panel_rates(axis):
     axis.set(
         xlabel="conditionals a passage", ylabel="share of equal neighbours", title=f"τ = {main:g}, mean of three looks"
     )
-    axis.legend()
+    axis.set_ylim(top=1.3 * axis.get_ylim()[1])
+    axis.legend(loc="upper left", ncols=2)
 
 
 def panel_quality(axis):
@@ -891,12 +892,11 @@ def panel_pair_kinds(axis):
         plotting.interval_bars(axis, [place], band, color=COLORS[place], fmt=MARKERS[place])
     axis.set_xticks(range(3), kinds_shown)
     axis.set(
-        yscale="log",
         ylabel="probability of equal neighbours",
         title=f"{len(pairs)} pairs of {len(starts)} passages",
         xlim=(-0.5, 2.5),
     )
-    plotting.plain_ticks(axis.yaxis)
+    axis.set_ylim(bottom=0)
 
 
 def panel_excess(axis, kind, label):
@@ -969,11 +969,13 @@ run.claim(
 
 
 # %%
-def panel_rounds(axis, column, label):
+def panel_rounds(axis, column, label, within):
     for name, color, marker, shift in zip(
         ("uncertain", "uncertain and stutter"), COLORS, MARKERS, (0.97, 1.03), strict=False
     ):
-        bands = pd.concat([stats.mean_band(after[t, name][[column]].to_numpy()) for t in rounds], ignore_index=True)
+        bands = pd.concat(
+            [stats.mean_band(after[t, name][[column]].to_numpy(), within=within) for t in rounds], ignore_index=True
+        )
         plotting.interval_bars(
             axis, np.array(rounds) * shift, bands, color=color, fmt=f"{marker}-", label=f"hidden again: {name}"
         )
@@ -982,12 +984,16 @@ def panel_rounds(axis, column, label):
 
 
 figure, axes = plt.subplots(1, 3, figsize=(PAGE, 2.6))
-for axis, (column, label) in zip(
+for axis, (column, label, within) in zip(
     axes,
-    (("nll", "nats a token, other model"), ("distinct_2", "distinct-2"), ("stutter", "share of equal neighbours")),
+    (
+        ("nll", "nats a token, other model", (0, np.inf)),
+        ("distinct_2", "distinct-2", (0, 1)),
+        ("stutter", "share of equal neighbours", (0, 1)),
+    ),
     strict=True,
 ):
-    panel_rounds(axis, column, label)
+    panel_rounds(axis, column, label, within)
 figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
 run.save_figure(figure, "pseudolikelihood-rounds")
 
@@ -1065,7 +1071,28 @@ run.save_table(pd.DataFrame(published, columns=["what", "published", "here"]), "
 
 # %% [markdown]
 # ## What was found
-# TEXT
+# The numbers are those of the default profile: 1,000 repetitions, 200 random laws, 30 passages of 12 tokens with `minilm-3l`, judged by `minilm-6l`.
+# Everything before the language model is exact or a simulation beside its exact limit.
+#
+# **Seen.** With one mask a sample, predicting all four spins has about a third of the error of predicting one, as the exact limit says (`masking-more`, `error-is-the-trace`).
+# The Poincaré constant bounds what pseudolikelihood loses on every random law, for adaptive masks too once the chain draws its mask anew, and the bound is attained (`poincare-bounds-learning`, `bound-is-attained`).
+# k-Gibbs reaches the larger mode in 210 steps or fewer from k = 4 on, and sooner for larger k (`k-gibbs-is-fast`, `larger-k-is-faster`). Parallel decoding does not, from J = 4 on (`parallel-never-arrives`).
+# Two-site blocks free the bracket strings on which single sites are frozen (`dyck-frozen`, `dyck-free`).
+# On the language model parallel decoding repeats neighbours more often than single sites and its texts are worse under the other model (`parallel-stutters`, `parallel-costs-quality`).
+# A pair that is hidden and drawn independently is about four times as likely to repeat as one drawn in sequence, without sampling noise; one drawn given the old tokens is in between (`sequence-removes-stutter`).
+# More rounds give better texts, slightly less varied; hiding stutter again lowers it (`rounds-help`, `rounds-cost-diversity`, `remasking-stutter-helps`).
+# In a masked model the kernel decides the law that is sampled, so that kernels differ in more than speed (`kernel-decides-the-law`).
+#
+# **Taken back.** Of the chapter's statements these fail as printed. The gain of larger masks is the price of reading one mask a sample: with all masks of each sample nothing is left of it, and for each token predicted small masks do better (`one-mask-a-sample`, `per-token`).
+# Larger masks are not *strictly* better (`strictly-better`). The squared error is not below $\mathrm{Tr}\,\Gamma/n$ with probability 0.99 but with a little more than one half (`remark-099`).
+# What mixes best may learn worse than uniform masks (`best-mixing-is-not-best-learning`), and the printed adaptive chain is reducible (`adaptive-chain-is-reducible`).
+# The finite-sample bound says nothing at the figures' parameters (`finite-sample-is-vacuous`). Figure 4.3 lies outside its assumption, and Proposition 4.1.5 promises no step there (`figure-4.3-assumption`, `stuck-bound`).
+# The figure does not show limits of product transitions: single sites are as stuck, and a product kernel that hides its block arrives as fast as k-Gibbs (`single-site-is-stuck-too`, `product-kernel-arrives`). That kernel may be fast and wrong (`fast-and-wrong`).
+# At J = 3 parallel decoding does arrive within the budget more often than not.
+#
+# **Open.** Whether blocks of two cost quality at as many conditionals: the interval reaches beyond 0.2 nats (`blocks-at-equal-calls`). Whether influence ranks pairs by stutter: the correlation is negative, and not told from −0.3 (`stutter-and-influence`); that of Δ lies within the band (`stutter-and-delta`).
+# Hidden blocks ask the model for many masks at once, which its training rarely did, so that independence is not the only reason for what they do.
+# Translation scores, attention and latencies of the chapter are not measurable here.
 
 # %%
 run.finish()
