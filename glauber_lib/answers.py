@@ -1,5 +1,6 @@
 """What a conditional model may answer, checked in one place: chains, couplings and estimators all ask through `ask`."""
 
+import inspect
 import math
 from typing import Any
 
@@ -90,3 +91,9 @@ def name_of(model: Any) -> str:
     """What an error calls a model: its name, or its class where it has none."""
     name = getattr(model, "name", "")
     return f"model {name!r}" if name else type(model).__name__
+
+
+def refuse_unable_to_hide(model: Any) -> None:
+    """ValueError for a model whose `scores` cannot be asked with further sites hidden."""
+    if len(inspect.signature(model.scores).parameters) < 3:
+        raise ValueError(f"{name_of(model)} cannot hide sites: take inside='visible', or one site a step")

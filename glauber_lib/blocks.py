@@ -17,11 +17,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from glauber_lib.answers import ask
+from glauber_lib.answers import ask, refuse_unable_to_hide
 from glauber_lib.checks import check_contexts, check_count, check_indices, check_numbers, check_temperature
 from glauber_lib.draws import probabilities
 from glauber_lib.exact import DENSE, Sparse, escape_times
-from glauber_lib.kernels import INSIDES, refuse_unable_to_hide
+from glauber_lib.kernels import INSIDES
 from glauber_lib.models import ConditionalModel, all_states, check_system
 
 Blocks = Sequence[Sequence[int]]

@@ -16,7 +16,6 @@ model. `run` with `glauber` takes exactly the path of `chains.run_chains`.
   sites in the block this is independent parallel decoding (Li et al., 2024, Definition 4.1.11).
 """
 
-import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -25,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from glauber_lib.answers import ask, name_of
+from glauber_lib.answers import ask, refuse_unable_to_hide
 from glauber_lib.checks import (
     ABSENT,
     check_chains,
@@ -283,12 +282,6 @@ def _run_blocks(model, initial, frozen, n_steps, temperature, seed, chains, unti
             moves += zip(np.full(len(row), step), rows[row], site, states[row, site], after[row, site], strict=True)
             states = after
     return moves, stopped
-
-
-def refuse_unable_to_hide(model: ConditionalModel) -> None:
-    """ValueError for a model whose `scores` cannot be asked with further sites hidden."""
-    if len(inspect.signature(model.scores).parameters) < 3:
-        raise ValueError(f"{name_of(model)} cannot hide sites: take inside='visible', or one site a step")
 
 
 def _met(until, state):

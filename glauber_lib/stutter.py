@@ -14,13 +14,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from glauber_lib.answers import ask
+from glauber_lib.answers import ask, refuse_unable_to_hide
 from glauber_lib.blocks import Blocks, block_matrices, blocks_of_size
 from glauber_lib.checks import check_contexts, check_count, check_indices, check_seed, check_state, check_temperature
 from glauber_lib.draws import probabilities
 from glauber_lib.exact import mixing_time, spectral_gap, stationary_law
 from glauber_lib.incompatibility import Rectangles, measure_rectangles
-from glauber_lib.kernels import refuse_unable_to_hide
 from glauber_lib.models import ConditionalModel, RestrictedModel, all_states
 
 # Texts ---------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from glauber_lib.answers import ask
+from glauber_lib.answers import ask, refuse_unable_to_hide
 from glauber_lib.checks import (
     check_chains,
     check_contexts,
@@ -22,7 +22,6 @@ from glauber_lib.checks import (
     unmasked,
 )
 from glauber_lib.draws import inverse_cdf, uniforms, weights
-from glauber_lib.kernels import refuse_unable_to_hide
 from glauber_lib.models import ConditionalModel
 
 REASONS = ("uncertain", "stutter")

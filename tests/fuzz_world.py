@@ -440,7 +440,7 @@ def learning_arguments(states):
     clique = {"n_sites": 5, "size": 3, "field": 0.2, "coupling": 0.5, "block": 2, "inside": "sequential"}
     special = {
         "kernels.run": {"block": 1, "scan": "random", "inside": "visible"},
-        "kernels.refuse_unable_to_hide": {},
+        "answers.refuse_unable_to_hide": {},
         "blocks.blocks_of_size": {"size": 2},
         "blocks.check_blocks": {"blocks": masks},
         "blocks.check_block_weights": {"weights": [0.5, 0.5], "n_blocks": 2, "size": None},

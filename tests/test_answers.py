@@ -56,6 +56,7 @@ NEAR = np.array([[0, 0, 1]] * 2)
 SMALL_T = np.array([0.5, 1.0])
 ASKERS = {
     "plain loop": lambda m: kernels.run(m, START, n_steps=200),
+    "a block of sites": lambda m: kernels.run(m, START, n_steps=1, block=None, inside="visible"),
     "a kernel of one's own": lambda m: kernels.run(m, START, n_steps=1, kernel=every_site),
     "chains by path": lambda m: run_chains(m, START, n_steps=200),
     "chains by path, nothing remembered": lambda m: run_chains(m, START, n_steps=200, memory=0),

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glauber_lib import pseudolikelihood as learning
@@ -203,6 +203,7 @@ def test_laws_masks_and_counts_that_do_not_fit_are_refused():
 # Tensorization -------------------------------------------------------------------------------------------------------
 
 
+@settings(max_examples=15)  # of a search each
 @given(families(n_sites=(2, 3)), st.integers(0, 2**32))
 def test_no_law_has_a_larger_ratio_than_the_search_finds_by_more_than_the_search_misses(family, seed):
     law, _, masks, _ = family
