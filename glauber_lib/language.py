@@ -255,18 +255,19 @@ class MaskedLM(LanguageModel):
         return self._in_batches(self._scores, states.shape[1] + self.frame_size, states, sites, *further)
 
     def _scores(self, states, sites, hidden=None):
-        ids, first = self.framed(states), len(self.before)
-        positions = (sites + first)[:, None]
-        ids = ids.scatter(1, positions, self._mask)
-        if hidden is not None:
+        positions = (sites + (first := len(self.before)))[:, None]
+        ids = self.framed(states).scatter(1, positions, self._mask)
+        shared = hidden is not None and bool(hidden.any())  # rows of one state may ask at each of its hidden sites
+        if shared:
             ids[:, first : first + states.shape[1]].masked_fill_(hidden, self._mask)
-        scores = self._logits(ids, positions)[:, self._ids]
-        check_precision(scores.dtype, f"scores of model {self.name!r}")
-        return scores
+        logits = self._logits_at(ids, positions, shared=True) if shared else self._logits(ids, positions)
+        check_precision(logits.dtype, f"scores of model {self.name!r}")
+        return logits[:, self._ids]
 
-    def _logits_at(self, ids, positions):
+    def _logits_at(self, ids, positions, shared=False):
         """Logits of the whole vocabulary at one position of each row: only that one goes through the head."""
-        return HEADS[self.network.config.model_type](self.network, hidden_at(self.network, ids, positions)[:, 0])
+        vectors = hidden_at(self.network, ids, positions, shared=shared)[:, 0]
+        return HEADS[self.network.config.model_type](self.network, vectors)
 
 
 class CausalLM(LanguageModel):

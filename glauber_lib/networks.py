@@ -97,7 +97,9 @@ def n_positions(network, vocabulary=()) -> float:
     return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
 
 
-def hidden_at(network, ids: torch.Tensor, positions: torch.Tensor, *, causal: bool = False) -> torch.Tensor:
+def hidden_at(
+    network, ids: torch.Tensor, positions: torch.Tensor, *, causal: bool = False, shared: bool = False
+) -> torch.Tensor:
     """The encoder's output vectors at a few positions.
 
     Parameters
@@ -109,11 +111,18 @@ def hidden_at(network, ids: torch.Tensor, positions: torch.Tensor, *, causal: bo
     positions : torch.Tensor, int64[B, k]
     causal : bool
         Whether a position sees only itself and those before it.
+    shared : bool
+        Whether rows of equal ids share a pass; they differ in their positions.
 
     Returns
     -------
     torch.Tensor, float[B, k, H]
     """
+    if shared:
+        distinct, row = torch.unique(ids, dim=0, return_inverse=True)
+        every = torch.arange(ids.shape[1], device=ids.device).expand(len(distinct), -1)
+        if len(distinct) < len(ids):
+            return hidden_at(network, distinct, every, causal=causal)[row[:, None], positions]
     if network.config.model_type not in ONE_QUERY:
         return _at(network.base_model(input_ids=ids).last_hidden_state, positions)
     return last_layer_at(network, before_last_layer(network, ids, causal=causal), positions, causal=causal)

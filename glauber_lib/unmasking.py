@@ -21,7 +21,7 @@ from glauber_lib.checks import (
     check_temperature,
     unmasked,
 )
-from glauber_lib.draws import inverse_cdf, uniforms, weights
+from glauber_lib.draws import chunks, inverse_cdf, uniforms, weights
 from glauber_lib.models import ConditionalModel
 
 REASONS = ("uncertain", "stutter")
@@ -98,13 +98,14 @@ def unmask(
     now, kept, drawn = marked.copy(), [], []
     for r in range(1, rounds + 1):
         rows, sites = np.nonzero(now)
-        scores = ask(model, states[rows], sites, now[rows])  # (K, V)
         calls += len(rows)
-        numbers = _numbers(seed, chains, r - 1, states.shape[1])[rows, sites]
-        law = weights(scores, np.full(len(rows), temperature))
-        tokens, low, high = inverse_cdf(law, torch.tensor(numbers, device=law.device))
-        states[rows, sites] = tokens.cpu().numpy()
-        certainty[rows, sites] = (high - low).cpu().numpy()
+        numbers, before = _numbers(seed, chains, r - 1, states.shape[1]), states.copy()
+        for some in chunks(np.arange(len(rows)), 256):
+            row, site = rows[some], sites[some]
+            law = weights(ask(model, before[row], site, now[row]), np.full(len(some), temperature))  # (256, V)
+            tokens, low, high = inverse_cdf(law, torch.tensor(numbers[row, site], device=law.device))
+            states[row, site] = tokens.cpu().numpy()
+            certainty[row, site] = (high - low).cpu().numpy()
         drawn.append(now)
         kept.append(states.copy())
         now = _hidden_again(states, marked, certainty, 1 - r / rounds, remask) if r < rounds else now

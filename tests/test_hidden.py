@@ -119,6 +119,20 @@ def test_hidden_sites_of_a_masked_model_hold_the_mask_token(masked_lm):
     assert (together - plain).abs().max() > 1e-3  # the mask matters
 
 
+def test_rows_that_hide_the_same_sites_of_a_state_share_a_pass(masked_lm):
+    states = masked_lm.states(corpus(masked_lm)[:3], n=7)
+    rows, sites = np.nonzero(
+        hidden := np.array([[0, 1, 1, 0, 1, 0, 0], [1, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1, 1]], bool)
+    )
+    alone = torch.cat([masked_lm.scores(states[[k]], [i], hidden[[k]]) for k, i in zip(rows, sites, strict=True)])
+    passes, embed = [], masked_lm.network.get_input_embeddings()
+    hook = embed.register_forward_hook(lambda module, inputs, out: passes.append(len(out)))
+    together = masked_lm.scores(states[rows], sites, hidden[rows])
+    hook.remove()
+    assert passes == [3]  # of six rows
+    torch.testing.assert_close(together, alone, atol=1e-4, rtol=1e-4)
+
+
 def test_the_tokens_of_hidden_sites_do_not_matter(tiny_folders):
     joints = [random_joint(4, 3)[0], random_ising(4), small_vocabulary("gpt2", tiny_folders, 4)]
     for model in [*joints, small_vocabulary("bert", tiny_folders, 4)]:
