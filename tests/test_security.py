@@ -108,7 +108,8 @@ def test_a_notebook_and_a_profile_are_those_that_are_there(name):
 TEXTS = [
     "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "a < b & c &lt; d", "[a](javascript:alert(1))",
     "![a](http://elsewhere/x.png)", "[a][b]", "<http://elsewhere>", "`a` **b** ~~c~~ \\*d\\*", "a | <b>", "\\<b>",
-    "\\\\<b>", "a\n<b>\n\n# c", "--> <!-- x", "\u202e<b>\u2066", "\\", "a\\|b", "\\`x`",
+    "\\\\<b>", "a\n<b>\n\n# c", "--> <!-- x", "\u202e<b>\u2066", "\\", "a\\|b", "\\`x`", "_x_", "__x__", "a _b c_ d",
+    "___", "\\_x_", "_a_b_", "(_x_)", "_x|y_", "_\u00e9_", "_, _ x_",
 ]  # fmt: skip
 
 
@@ -125,6 +126,12 @@ def shown(markdown):
 def test_a_text_in_a_table_is_shown_as_it_is_and_marks_nothing(text):
     cells, marks = shown(tables.markdown(pd.DataFrame({"text": [text, "next"]})))
     assert cells == ["text", " ".join(text.split("\n")), "next"] and not marks
+
+
+def test_an_underscore_that_marks_nothing_stays_as_it_is():
+    for text in ("snake_case_name", "a _ b _ c", "_x", "_tion _", "_ _, _ other", "x_"):
+        assert tables.text(text) == text
+    assert tables.text("_a $x_1$ b_") == r"\_a $x_1$ b_"
 
 
 def test_a_formula_in_a_table_begins_no_tag():

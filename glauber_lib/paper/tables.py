@@ -8,18 +8,21 @@ import pandas as pd
 
 _FORMULA = re.compile(r"(\$(?! )[^$]+(?<! )\$)")  # as Markdown finds one: no blank inside either dollar sign
 _MARKS = re.compile(r"\\(?!\\*\|)(?=[!-/:-@\[-`{-~])|[`*~<]|\[(?=[^\]]*\][\[(])|&(?=#?\w+;)")
+_OPENS = re.compile(_MARKS.pattern + r"|(?<![^\W_])_(?=_*[^\s_])")  # also an underscore at the beginning of a word
+_CLOSES = re.compile(r"[^\s_]_+(?![^\W_])")  # one at the end of a word
 _NAMED = {"<": "&lt;", "&": "&amp;"}
 
 
 def text(value: Any) -> str:
     r"""A text that someone else wrote, such as a model's, as `cell`: no mark of it becomes HTML, a link, code or type.
 
-    A lone underscore stays as it is; in a formula a ``<`` that could begin a tag is written ``\lt``.
+    An underscore is escaped only where it begins a word, and only if another one ends a word. In a formula a ``<`` that
+    could begin a tag is written ``\lt``.
     """
     parts = _FORMULA.split(str(value))
-    tag = re.compile(r"<(?=[A-Za-z/!?])")
+    tag, marks = re.compile(r"<(?=[A-Za-z/!?])"), _OPENS if _CLOSES.search(str(value)) else _MARKS
     shown = (
-        tag.sub(r"\\lt ", part) if k % 2 else _MARKS.sub(lambda mark: _NAMED.get(mark[0], "\\" + mark[0]), part)
+        tag.sub(r"\\lt ", part) if k % 2 else marks.sub(lambda mark: _NAMED.get(mark[0], "\\" + mark[0]), part)
         for k, part in enumerate(parts)
     )
     return cell("".join(shown))
