@@ -173,7 +173,7 @@ def resampled_interval(value: float, draws: ArrayLike, n_units: int, tail: float
     that. Both ends are nan if the value, or more than a twentieth of the draws, is not finite, and of draws that
     are all one. ValueError for a `tail` that is not between 0 and 0.5.
     """
-    draws, tail = check_numbers(draws, "draws"), check_tail(tail)
+    draws, value, tail = check_numbers(draws, "draws"), float(check_numbers(value, "value")), check_tail(tail)
     found = draws[np.isfinite(draws)]
     if not np.isfinite(value) or len(found) < 0.95 * len(draws) or len(found) < 2 or n_units < 2:
         return np.nan, np.nan

@@ -26,13 +26,13 @@ def check_count(value: Any, name: str, least: int = 0, most: int | None = None) 
     Raises
     ------
     ValueError
-        For anything else: a fraction, nan, a bool, a string, a number out of bounds.
+        For anything else: a fraction, nan, a bool, a string, a masked number, a number out of bounds.
     """
     number = value.item() if getattr(value, "ndim", None) == 0 else value
     whole = (isinstance(number, int) and not isinstance(number, bool)) or (
         isinstance(number, float) and number.is_integer()
     )
-    if not whole or number < least or (most is not None and number > most):
+    if not whole or _masked(value) or number < least or (most is not None and number > most):
         raise ValueError(f"{name} must be a whole number {_span(least, most)}, got {value!r}")
     return int(number)
 

@@ -116,7 +116,7 @@ def crossing_estimate(temperatures: ArrayLike, values: ArrayLike, *, unit: str =
 
 def crossings(temperatures: np.ndarray, matrices: np.ndarray) -> np.ndarray:
     """For each context the temperature above which its largest column sum stays below one, or nan; of [C, K, n, n]."""
-    return np.array([threshold(temperatures, c.sum(1).max(1)) for c in matrices])
+    return np.array([threshold(temperatures, c.sum(1).max(1)) for c in unmasked(matrices, "matrices")])
 
 
 def condition_thresholds(found: Influence) -> dict[str, float]:

@@ -35,9 +35,10 @@ def first_crossings(scores: ArrayLike, baseline: float) -> tuple[np.ndarray, np.
     Raises
     ------
     ValueError
-        For scores that are nan, or a baseline that is not finite.
+        For scores that are nan, masked or no real numbers, or a baseline that is not finite.
     """
-    scores = unmasked(scores, "scores")
+    check_numbers(scores, "scores")
+    scores = np.asarray(scores)  # float32 stays
     if np.isnan(scores).any() or not np.isfinite(baseline):
         raise ValueError(f"scores and baseline must be numbers, got {np.isnan(scores).sum()} nan, baseline {baseline}")
     low = scores[0] <= baseline

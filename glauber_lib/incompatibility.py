@@ -343,12 +343,12 @@ def opposite_signs(x: ArrayLike, y: ArrayLike, *, floor: float = 0.0) -> np.ndar
     ValueError
         If a reading or the floor is nan, or there are not as many readings from both sites.
     """
-    x, y = check_numbers(x, "readings"), check_numbers(y, "readings")
+    x, y, noise = check_numbers(x, "readings"), check_numbers(y, "readings"), check_numbers(floor, "floor")
     if x.shape != y.shape:
         raise ValueError(f"need two readings of each rectangle, got shapes {x.shape} and {y.shape}")
-    if np.isnan(x).any() or np.isnan(y).any() or np.isnan(floor):
+    if np.isnan(x).any() or np.isnan(y).any() or np.isnan(noise):
         raise ValueError(f"readings must be numbers, got nan in {(np.isnan(x) | np.isnan(y)).sum()}, floor {floor}")
-    return (np.sign(x) * np.sign(y) < 0) & (np.minimum(np.abs(x), np.abs(y)) > floor)
+    return (np.sign(x) * np.sign(y) < 0) & (np.minimum(np.abs(x), np.abs(y)) > noise)
 
 
 def mean_without_largest(values: ArrayLike, share: float = 0.05) -> float:

@@ -21,6 +21,7 @@ from glauber_lib.checks import (
     check_seed,
     check_temperature,
     check_temperatures,
+    unmasked,
 )
 from glauber_lib.margins import escape_bound, mixing_lower_bound
 from glauber_lib.models import ConditionalModel, RestrictedModel, TabularModel, all_states, check_system
@@ -244,7 +245,7 @@ def price_table(tables: ArrayLike, temperatures: ArrayLike, *, progress: str | N
         the `mean_delta` at that temperature.
     """
     rows, taus = [], check_temperatures(temperatures).tolist()
-    for k, table in enumerate(tqdm(np.asarray(tables), desc=progress, disable=progress is None, leave=False)):
+    for k, table in enumerate(tqdm(unmasked(tables, "tables"), desc=progress, disable=progress is None, leave=False)):
         model = TabularModel(table)
         n, delta = model.n_sites, mean_delta(model)
         for t in taus:
@@ -304,7 +305,7 @@ def margin_cases(model: ConditionalModel, n_sites: int, temperatures: ArrayLike,
 
 def all_margin_cases(tables: ArrayLike, temperatures: ArrayLike) -> pd.DataFrame:
     """`margin_cases` of tables float[T, n, V, ..., V], with the number of the ``template``; ValueError without one."""
-    models = [TabularModel(table) for table in np.asarray(tables)]
+    models = [TabularModel(table) for table in unmasked(tables, "tables")]
     if not models:
         raise ValueError("need a table, got none")
     found = [margin_cases(m, m.n_sites, temperatures).assign(template=k) for k, m in enumerate(models)]

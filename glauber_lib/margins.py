@@ -139,12 +139,13 @@ def log_exit_times(inside: np.ndarray, out: np.ndarray) -> np.ndarray:
     """Logarithms float64[K] of mean times to leave a set, from those of its rates within [K, K] and out of it [K].
 
     What stays where it is, the diagonal of `inside`, does not count. A logarithm may be above zero: rates are no
-    probabilities, and such a time is below one. ValueError for a set that is never left; a rate that is nan, masked or
-    infinite gives nan.
+    probabilities, and such a time is below one. ValueError for a set that is never left, and for rates that are masked
+    or no real numbers; a rate that is nan or infinite gives nan.
     """
-    if inside.shape != (len(out), len(out)):
-        raise ValueError(f"need rates between K states and out of each, got {inside.shape} and {out.shape}")
-    rates, out, time = inside.astype(float), out.astype(float), np.zeros(len(out))
+    rates, out = check_numbers(inside, "rates within the set"), check_numbers(out, "rates out of the set")
+    if out.ndim != 1 or rates.shape != (len(out), len(out)):
+        raise ValueError(f"need rates between K states and out of each, got {rates.shape} and {out.shape}")
+    time = np.zeros(len(out))
     total = np.empty(len(out))  # rate at which a state is left while the chain is watched in it and those before it
     np.fill_diagonal(rates, -np.inf)
     for k in range(len(out) - 1, -1, -1):

@@ -57,11 +57,12 @@ class Estimate:
             raise ValueError(f"kind must be one of {KINDS}, got {self.kind!r}")
         if not np.isfinite(self.n) or self.n != int(self.n) or self.n < 0:
             raise ValueError(f"n must be a number of units, got {self.n!r}")
+        check_numbers(self.value, "value")
         if not self.unit:
             raise ValueError("unit must name what was drawn independently, got none")
         if self.interval is None:
             return
-        if len(self.interval) != 2 or self.interval[0] > self.interval[1]:
+        if check_numbers(self.interval, "interval").shape != (2,) or self.interval[0] > self.interval[1]:
             raise ValueError(f"interval must be a lower and an upper end, got {self.interval!r}")
         if self.kind == "exact":
             raise ValueError(f"an exact value has no interval, got {self.interval!r}")
@@ -110,7 +111,7 @@ def verdict(estimate: Estimate, side: str, than: Any = None, least: int = 0) -> 
         return "measured", ""
     if side not in SIDES:
         raise ValueError(f"side must be one of {SIDES}, got {side!r}")
-    ends, pair = np.asarray(than, dtype=float), side in ("inside", "outside")
+    ends, pair = check_numbers(than, "than"), side in ("inside", "outside")
     if ends.shape != ((2,) if pair else ()) or np.isnan(ends).any() or (pair and ends[0] >= ends[1]):
         raise ValueError(f"side {side!r} asks for {'two rising numbers' if pair else 'a number'}, got {than!r}")
     region, nothing = _region(estimate), ("not measurable here", "no number came out")

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from glauber_lib.chains import LONGEST, run_chains
-from glauber_lib.checks import check_columns, check_count, check_seed, check_state
+from glauber_lib.checks import check_columns, check_contexts, check_count, check_seed, check_state, check_whole
 from glauber_lib.drift import birth_death_time, token_drift
 from glauber_lib.engine import Conditionals
 from glauber_lib.models import ConditionalModel
@@ -168,12 +168,20 @@ def visited_drift(model: ConditionalModel, run: StripRun, token: int, temperatur
         Rows of `token_drift`, one for each chain and state that it visited, with the columns ``token``, ``chain`` and
         ``weight``, the steps that the chain spent in the state; ``floor`` and ``sites``, the ends of the strip.
         ``lead`` is nan as there.
+
+    Raises
+    ------
+    ValueError
+        For a `token` or states that the model lacks, a temperature that is not positive and finite, or a run in which
+        something is masked or no whole number.
     """
-    distinct, place = np.unique(run.states, axis=0, return_inverse=True)  # cold chains share many states
-    visits = pd.DataFrame({"chain": run.chain, "state": place.ravel(), "weight": run.steps.astype(float)})
+    states, chain = check_contexts(run.states, model.n_tokens), check_whole(run.chain, "chain")
+    distinct, place = np.unique(states, axis=0, return_inverse=True)  # cold chains share many states
+    weight = check_whole(run.steps, "steps").astype(float)
+    visits = pd.DataFrame({"chain": chain, "state": place.ravel(), "weight": weight})
     spent = visits[visits.weight > 0].groupby(["chain", "state"], as_index=False).weight.sum()
     drift = token_drift(model, distinct, token, [temperature]).iloc[spent.state].reset_index(drop=True)
-    strip = {"floor": run.floor, "sites": run.states.shape[1]}
+    strip = {"floor": run.floor, "sites": states.shape[1]}
     return drift.assign(token=token, chain=spent.chain, weight=spent.weight, **strip)
 
 

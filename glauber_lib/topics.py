@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from glauber_lib.checks import check_columns, check_count, check_indices, check_whole, unmasked
+from glauber_lib.checks import check_columns, check_count, check_indices, check_numbers, check_whole, unmasked
 from glauber_lib.readings import TextScorer
 from glauber_lib.stats import Estimate, Interval, bootstrap_estimate, percentile_interval, true_runs
 from glauber_lib.survival import median_survival
@@ -94,7 +94,8 @@ def top_labels(scores: ArrayLike, *, resolution: float = 1e-5) -> tuple[np.ndarr
     ValueError
         If a score is not finite, there are fewer than two labels, or `resolution` is no number >= 0.
     """
-    scores = unmasked(scores, "scores")
+    check_numbers(scores, "scores")
+    scores = np.asarray(scores)  # of float32 the differences stay those of float32
     if scores.ndim < 1 or scores.shape[-1] < 2 or not resolution >= 0:
         raise ValueError(
             f"need scores of two labels or more and a resolution >= 0, got shape {scores.shape} and {resolution}"

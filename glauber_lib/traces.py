@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from glauber_lib.checkpoints import Stored
-from glauber_lib.checks import ABSENT, check_count, check_whole
+from glauber_lib.checks import ABSENT, check_count, check_whole, unmasked
 from glauber_lib.draws import chunks
 
 
@@ -29,9 +29,9 @@ def moves_before(end: float, moves: Sequence[np.ndarray]) -> np.ndarray:
     Raises
     ------
     ValueError, IndexError
-        Of numpy, for moves of other shapes.
+        Of numpy, for moves of other shapes; the first for moves that are masked or no whole numbers >= 0.
     """
-    joined = np.concatenate(moves, axis=1)
+    joined = check_whole(np.concatenate([unmasked(part, "moves") for part in moves], axis=1), "moves")
     joined = joined[:, joined[0] < end]
     return joined[:, np.lexsort(joined[:2][::-1])]  # a stable sort
 
@@ -67,15 +67,18 @@ def replay(
     Raises
     ------
     ValueError
-        If one of `steps` is no whole number in 0 .. n_steps, or they are no list.
+        If one of `steps` is no whole number in 0 .. n_steps, or they are no list; if something is masked or no whole
+        number.
     IndexError
         If a move is at a place that `initial` lacks.
     """
     steps = np.atleast_1d(check_whole(steps, "steps", most=n_steps))
     if steps.ndim != 1:
         raise ValueError(f"steps must be a list, got shape {steps.shape}")
+    initial, new = check_whole(initial, "initial", least=ABSENT), check_whole(new, "new tokens")
+    step, row, site = (check_whole(values, "steps, rows and sites of moves") for values in (step, *places))
     out = np.empty((len(steps), *initial.shape), dtype=np.int64)
-    state, done, (row, site) = initial.copy(), 0, places
+    state, done = initial.copy(), 0
     n_moves = np.searchsorted(step, steps, side="left")  # moves at steps < steps[k]
     for k in np.argsort(steps, kind="stable"):
         now = slice(done, n_moves[k])
@@ -204,7 +207,7 @@ def refuse_stopped(trace: Trace) -> None:
 
 def where_met(until: Callable[[np.ndarray], npt.ArrayLike], states: np.ndarray) -> np.ndarray:
     """Whether a condition holds for each of K states, bool[K]; ValueError where it says anything else."""
-    met = np.asarray(until(states))
+    met = unmasked(until(states), "what until returns")
     if met.dtype != bool or met.shape != (len(states),):
         got = f"{met.dtype}{list(met.shape)}"
         raise ValueError(f"until must return bool[{len(states)}], one truth value for each state, got {got}")

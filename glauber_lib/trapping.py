@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 from tqdm.auto import tqdm
 
-from glauber_lib.checks import check_contexts, check_count, check_temperature
+from glauber_lib.checks import check_contexts, check_count, check_numbers, check_temperature
 from glauber_lib.margins import scores_by_site
 from glauber_lib.models import ConditionalModel
 
@@ -44,9 +44,9 @@ def factor_leaving(inside: np.ndarray, out: np.ndarray) -> tuple[np.ndarray, np.
     ------
     ValueError
         If from some state no chain gets out, or with no probability that float64 holds; unless both are of the same
-        states.
+        states; if one is masked or no real number.
     """
-    move, out = np.array(inside, float), np.array(out, float)
+    move, out = check_numbers(inside, "probabilities within the set"), check_numbers(out, "probabilities to leave")
     if out.ndim != 1 or move.shape != (len(out), len(out)):
         raise ValueError(f"need probabilities between K states and out of each, got {move.shape} and {out.shape}")
     np.fill_diagonal(move, 0.0)

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from sklearn.cluster import AgglomerativeClustering
 
-from glauber_lib.checks import ABSENT, check_count, check_flags, check_states, check_whole, unmasked
+from glauber_lib.checks import ABSENT, check_count, check_flags, check_states, check_whole
 from glauber_lib.checksums import refuse_other_vocabulary
 from glauber_lib.margins import describe_trap
 from glauber_lib.readings import TextEmbedder, cosine_distance, embed_states
@@ -124,7 +124,7 @@ def occupied_runs(
 
 def inside_runs(runs: Iterable[Span], steps: ArrayLike) -> np.ndarray:
     """Whether each of `steps` lies in one of the runs, their ends included, bool[K]."""
-    steps = unmasked(steps, "steps")
+    steps = check_whole(steps, "steps")
     inside = np.zeros(len(steps), bool)
     for first, last in runs:
         inside |= (steps >= first) & (steps <= last)

@@ -1,9 +1,31 @@
 """What statistics are given: labels that are missing or of two kinds, masks, texts in place of numbers, flags."""
 
+from dataclasses import replace
+
 import numpy as np
+import pandas as pd
 import pytest
 
-from glauber_lib import censored, checks, controls, permutation, readings, retention, stats, survival, topics
+from glauber_lib import (
+    censored,
+    checks,
+    contraction,
+    controls,
+    incompatibility,
+    laboratory,
+    margins,
+    models,
+    permutation,
+    readings,
+    retention,
+    stats,
+    strips,
+    survival,
+    topics,
+    traces,
+    trapping,
+    traps,
+)
 
 VALUES = np.arange(1.0, 9.0)
 
@@ -104,6 +126,66 @@ MASKED = {
     "scores": lambda: readings.topic_scores(None, None, PATHS),  # type: ignore
     "shuffled sites": lambda: controls.shuffle_sites(PATHS, np.random.default_rng(0)),
 }
+
+
+RATES, OUT = np.array([[0.0, 0.2], [0.3, 0.0]]), np.array([0.1, 0.4])
+MOVES = (np.array([0, 1]), np.array([0, 0]), np.array([1, 0]), np.array([2, 2]))  # steps, chains, sites, new tokens
+START = np.zeros((1, 2), int)
+ESTIMATE = stats.Estimate(0.5, (0.4, 0.6), 10, "chains")
+RUN = strips.StripRun(pd.DataFrame(), np.array([[0, 1], [0, 0]]), np.array([0, 0]), np.array([3, 2]), 0)
+LAW = models.TabularModel(np.zeros((2, 2, 2)))
+TABLES = np.zeros((1, 2, 2, 2))
+
+
+def replayed(initial=START, moves=MOVES):
+    return traces.replay(initial, moves[0], moves[1:3], moves[3], [2], 2)
+
+
+def moves_with(k, odd):
+    return [odd(values) if j == k else values for j, values in enumerate(MOVES)]
+
+
+NUMBERS = {  # what is measured, with some of it made odd: masked, or complex
+    "rates": lambda odd: margins.log_exit_times(odd(RATES), OUT),
+    "rates out": lambda odd: margins.log_exit_times(RATES, odd(OUT)),
+    "moves within": lambda odd: trapping.factor_leaving(odd(RATES), OUT),
+    "moves out": lambda odd: trapping.times_to_leave(RATES, odd(OUT)),
+    "first states": lambda odd: replayed(odd(START)),
+    **{f"moves, row {k}": lambda odd, k=k: replayed(moves=moves_with(k, odd)) for k in range(4)},
+    "pieces of moves": lambda odd: traces.moves_before(2, [odd(np.zeros((5, 1), int))]),
+    "visited states": lambda odd: strips.visited_drift(LAW, replace(RUN, states=odd(RUN.states)), 0, 1.0),
+    "chains of visits": lambda odd: strips.visited_drift(LAW, replace(RUN, chain=odd(RUN.chain)), 0, 1.0),
+    "steps of visits": lambda odd: strips.visited_drift(LAW, replace(RUN, steps=odd(RUN.steps)), 0, 1.0),
+    "scores": lambda odd: topics.top_labels(odd(RATES)),
+    "scores of looks": lambda odd: controls.first_crossings(odd(RATES), 0.1),
+    "floor": lambda odd: incompatibility.opposite_signs(OUT, -OUT, floor=odd(np.zeros(()))),
+    "tables": lambda odd: laboratory.price_table(odd(TABLES), [1.0]),
+    "tables with margins": lambda odd: laboratory.all_margin_cases(odd(TABLES), [1.0]),
+    "matrices": lambda odd: contraction.crossings(np.array([1.0, 2.0]), odd(np.zeros((1, 2, 2, 2)))),
+    "steps of looks": lambda odd: traps.inside_runs([(0, 5)], odd(np.arange(3))),
+    "a value": lambda odd: censored.resampled_interval(odd(np.array(1.0)), np.arange(40.0), 30),
+    "a bound": lambda odd: stats.verdict(ESTIMATE, "inside", odd(np.array([0.1, 0.2]))),
+    "an estimate": lambda odd: stats.Estimate(odd(np.array(1.0)), None, 3, "chains"),
+    "an interval": lambda odd: stats.Estimate(1.0, odd(np.array([0.0, 2.0])), 3, "chains"),
+    "a share": lambda odd: stats.share_estimate(odd(np.array(3)), 10, unit="chains"),
+    "units": lambda odd: stats.share_estimate(3, odd(np.array(10)), unit="chains"),
+}
+
+
+@pytest.mark.parametrize("what", NUMBERS)
+def test_numbers_are_neither_masked_nor_complex(what):
+    call = NUMBERS[what]
+    call(lambda values: values)
+    first = lambda values: np.arange(values.size).reshape(values.shape) == 0  # noqa: E731
+    with pytest.raises(ValueError, match=r"mask|whole number"):
+        call(lambda values: np.ma.array(values, mask=first(values)))
+    with pytest.raises(ValueError, match=r"real number|whole number|must be integers"):
+        call(lambda values: values + 1j * first(values))
+
+
+def test_a_condition_that_is_masked_is_refused():
+    with pytest.raises(ValueError, match="what until returns must be an array without a mask"):
+        traces.where_met(lambda states: np.ma.array([True], mask=[True]), START)
 
 
 @pytest.mark.parametrize("what", MASKED)
