@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import AutoModelForSequenceClassification, pipeline
 
-from glauber_lib.checksums import WeightsDigest, describe_computation
+from glauber_lib.checksums import WeightsDigest, check_weights, describe_computation
 from glauber_lib.loading import load_checkpoint
 from glauber_lib.modules import describe_reader
 from glauber_lib.networks import check_evaluating, n_positions
@@ -53,7 +54,7 @@ class Classifier:
         return describe_computation(self.model)
 
     def __call__(self, texts: Iterable[str], reader: str, beside: Sequence[str] = ("",), **options: Any) -> list:
-        """What the pipeline answers to each text; nothing for no text.
+        """What the pipeline answers to each text, computed in float32 also within torch.autocast; nothing for no text.
 
         Parameters
         ----------
@@ -69,11 +70,13 @@ class Classifier:
         ------
         ValueError
             For what are no texts, for one of which the classifier would read the beginning alone, and for a network in
-            training mode.
+            training mode or with weights made half precision since loading.
         """
         refuse_one_text(texts)
         refuse_one_text(texts := list(texts))  # a generator is read once
         most = min(self.tokenizer.model_max_length, n_positions(self.model))
         refuse_cut_texts(texts, self.tokenizer, most, reader, beside=beside)
         check_evaluating(self.model, str(self.name))
-        return self.pipeline(texts, batch_size=32, **options) if texts else []
+        check_weights(self.model, f"{reader} {str(self.name)!r}")
+        with torch.autocast(self.model.device.type, enabled=False):
+            return self.pipeline(texts, batch_size=32, **options) if texts else []

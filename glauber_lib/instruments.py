@@ -25,7 +25,7 @@ from glauber_lib.embedded import package_folder
 from glauber_lib.hub import fetch_folder, mirrored, one_line, own_code
 from glauber_lib.loading import missing_weights, quietly
 from glauber_lib.modules import describe_reader
-from glauber_lib.readings import TextScorer
+from glauber_lib.readings import TextEmbedder, TextScorer, check_unit, embed_texts
 from glauber_lib.vocabularies import check_reading, ordinary_words, refuse_cut_texts, refuse_one_text
 
 # What the zero-shot scorer compares a text with, one or more descriptions per label.
@@ -143,6 +143,8 @@ class Embedder:
         """
         refuse_one_text(texts)
         texts = list(texts)  # a generator is read once
+        if not texts:
+            return self.embed(["a"])[:0]  # sentence-transformers gives them no dimension
         check_weights(self.model, f"embedder {str(self.name)!r}")
         distinct = list(dict.fromkeys(texts))
         prompt = self.model.prompts.get(self.model.default_prompt_name or "") or ""
@@ -166,7 +168,8 @@ class TopicScorer:
 
     Parameters
     ----------
-    embedder : Embedder
+    embedder : TextEmbedder
+        Of unit vectors, such as an `Embedder`.
     scale : float
         Inverse temperature of the softmax.
     topics : dict of str to list of str
@@ -175,19 +178,26 @@ class TopicScorer:
     Raises
     ------
     ValueError
-        For a label without a list of descriptions, or a `scale` that is not above zero and finite.
+        For a label without a list of descriptions, a `scale` that is not above zero and finite, or an embedder that
+        gives anything but one vector of unit length for each text, in float32 or float64.
     """
 
-    def __init__(self, embedder: Embedder, scale: float = 20.0, topics: Mapping[str, Sequence[str]] = TOPICS):
+    def __init__(self, embedder: TextEmbedder, scale: float = 20.0, topics: Mapping[str, Sequence[str]] = TOPICS):
         if bare := [label for label, texts in topics.items() if isinstance(texts, str) or not len(texts)]:
             raise ValueError(f"every topic needs a list of descriptions, got none for {bare}")
         if not 0 < scale < np.inf:
             raise ValueError(f"scale must be a finite number above zero, got {scale}")
         self._topics = {label: tuple(texts) for label, texts in topics.items()}  # embedded here
-        self.embedder, self.scale, self.labels = embedder, scale, list(topics)
-        self._label_vectors = np.stack([embedder.embed(texts).mean(0) for texts in self._topics.values()])
+        self.embedder: Any = embedder
+        self.scale, self.labels = scale, list(topics)
+        self._label_vectors = np.stack([self._embedded(texts).mean(0) for texts in self._topics.values()])
         self._key_for_topics = getattr(embedder, "cache_key", None)  # its weights may be written to later
         self._label_vectors /= np.linalg.norm(self._label_vectors, axis=1, keepdims=True)
+
+    def _embedded(self, texts):
+        vectors = embed_texts(self.embedder, texts)
+        check_unit(vectors, f"vectors of {type(self.embedder).__name__}")
+        return vectors
 
     @property
     def topics(self) -> Mapping[str, Sequence[str]]:
@@ -201,8 +211,11 @@ class TopicScorer:
         return ["TopicScorer", self.embedder.cache_key, self._key_for_topics, self.scale, topics]
 
     def score(self, texts: Sequence[str]) -> np.ndarray:
-        """Probabilities float64[len(texts), len(labels)], rows summing to one."""
-        similarity = self.scale * (self.embedder.embed(texts) @ self._label_vectors.T).astype(float)
+        """Probabilities float64[len(texts), len(labels)], rows summing to one; ValueError as for the descriptions."""
+        refuse_one_text(texts)
+        if not (texts := list(texts)):  # an embedder may give no text a shape of its own
+            return np.zeros((0, len(self.labels)))
+        similarity = self.scale * (self._embedded(texts) @ self._label_vectors.T).astype(float)
         weights = np.exp(similarity - similarity.max(1, keepdims=True))
         return weights / weights.sum(1, keepdims=True)
 
@@ -244,7 +257,9 @@ class LexicalTopicScorer:
 
     def score(self, texts: Sequence[str]) -> np.ndarray:
         """Probabilities float64[len(texts), len(labels)], in the order of `labels`, rows summing to one."""
-        return self._classify.predict_proba(texts)[:, self._order]
+        refuse_one_text(texts)
+        texts = list(texts)
+        return self._classify.predict_proba(texts)[:, self._order] if texts else np.zeros((0, len(self.labels)))
 
 
 class PipelineTopicScorer:
@@ -255,17 +270,19 @@ class PipelineTopicScorer:
     name : str or Path
         A name on the hub or a folder.
     topics : dict of str to list of str
-        Its labels are the candidates.
+        Its labels are the candidates, two or more: of one the pipeline would say how far the text entails it.
     revision : str, optional
         Pinned revision of a hub model.
 
     Raises
     ------
     ValueError
-        If there is no such model (see `hub.locate`), or not one label of it means entailment.
+        If there is no such model (see `hub.locate`), not one label of it means entailment, or there is one topic alone.
     """
 
     def __init__(self, name: str | Path, *, topics: Mapping[str, Sequence[str]] = TOPICS, revision: str | None = None):
+        if len(topics) < 2:
+            raise ValueError(f"a classifier chooses between topics: give two or more, got {list(topics)}")
         self.labels = list(topics)
         refusal = f"no scorer {name!r}: neither 'similarity', 'lexical' nor a directory"
         self._classify = Classifier("zero-shot-classification", name, refusal, revision)

@@ -42,13 +42,18 @@ def cosine_distance(vectors: np.ndarray, reference: np.ndarray) -> np.ndarray:
     vectors, reference = unmasked(vectors, "vectors"), unmasked(reference, "vectors")
     if np.shape(vectors)[-1:] != np.shape(reference)[-1:]:
         raise ValueError(f"vectors must have one dimension, got shapes {np.shape(vectors)} and {np.shape(reference)}")
-    for given in map(np.asarray, (vectors, reference)):
-        if given.dtype.kind not in "iu":
-            check_precision(given.dtype, "vectors")
-        length = np.sqrt((given * given).sum(-1, dtype=float))
-        if not (np.abs(length - 1) < 1e-5).all():  # of nan it is not
-            raise ValueError(f"vectors must have unit length, got lengths {length.min():g} to {length.max():g}")
+    check_unit(vectors, "vectors")
+    check_unit(reference, "vectors")
     return 1.0 - (vectors * reference).sum(-1)
+
+
+def check_unit(vectors: np.ndarray, name: str) -> None:
+    """ValueError for vectors in half precision or not of unit length over the last axis, as those with a nan."""
+    if vectors.dtype.kind not in "iu":
+        check_precision(vectors.dtype, name)
+    length = np.sqrt((vectors * vectors).sum(-1, dtype=float))
+    if not (np.abs(length - 1) < 1e-5).all():  # of nan it is not
+        raise ValueError(f"{name} must have unit length, got lengths {length.min():g} to {length.max():g}")
 
 
 def embed_states(model: Any, embedder: TextEmbedder, states: ArrayLike) -> np.ndarray:
@@ -59,13 +64,19 @@ def embed_states(model: Any, embedder: TextEmbedder, states: ArrayLike) -> np.nd
     """
     states = _some_states(states)
     rows = states.reshape(-1, states.shape[-1])
-    vectors = embedder.embed(model.texts(rows))
-    if vectors.ndim != 2 or len(vectors) != len(rows):
-        raise ValueError(
-            f"{type(embedder).__name__} must give one vector for each of {len(rows)} texts, got shape {vectors.shape}"
-        )
+    vectors = embed_texts(embedder, model.texts(rows))
     check_precision(vectors.dtype, f"vectors of {type(embedder).__name__}")
     return vectors.reshape(*states.shape[:-1], -1)
+
+
+def embed_texts(embedder: TextEmbedder, texts: Sequence[str]) -> np.ndarray:
+    """What an embedder gives for texts, float[len(texts), d]; ValueError unless it is one vector for each."""
+    vectors = np.asarray(embedder.embed(texts))
+    if vectors.ndim != 2 or len(vectors) != len(texts):
+        raise ValueError(
+            f"{type(embedder).__name__} must give one vector for each of {len(texts)} texts, got shape {vectors.shape}"
+        )
+    return vectors
 
 
 def topic_scores(model: Any, scorer: TextScorer, states: ArrayLike) -> np.ndarray:

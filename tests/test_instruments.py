@@ -115,6 +115,53 @@ def test_vectors_in_half_precision_are_refused_wherever_they_come_from(tiny):
         embed_states(tiny["bert"], Mine(), tiny["bert"].states(TEXTS[:2], n=5))
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [(lambda v: 3 * v, "must have unit length, got lengths 3"), (lambda v: v * np.nan, "must have unit length"),
+     (lambda v: v.astype(np.float16), "must be float32 or float64, got float16"),
+     (lambda v: v[:1], "must give one vector for each of 2 texts"), (lambda v: v[:, 0], "must give one vector for each")],
+)  # fmt: skip
+def test_a_scorer_takes_an_embedder_of_unit_vectors_alone(change, message):
+    class Mine:
+        change = staticmethod(lambda v: v)
+
+        def embed(self, texts):
+            return self.change(np.eye(3)[[len(text) % 3 for text in texts]])
+
+    scorer, topics = TopicScorer(Mine(), topics={"a": ["a"], "b": ["bb", "cc"]}), {"c": ["ccc", "d"]}
+    assert scorer.score(["abc", "a"]).shape == (2, 2)
+    Mine.change = staticmethod(change)
+    for ask in (lambda: scorer.score(["abc", "a"]), lambda: TopicScorer(Mine(), topics=topics)):
+        with pytest.raises(ValueError, match=f"Mine {message}"):
+            ask()
+
+
+def test_no_text_has_no_vectors_and_no_scores(embedder, scorer, checkpoint):
+    assert embedder.embed([]).shape == (0, 384) and embedder.embed([]).dtype == np.float32
+    for one in (scorer, LexicalTopicScorer(load_passages()), PipelineTopicScorer(checkpoint)):
+        assert one.score([]).shape == (0, len(TOPICS)) and one.score(iter(TEXTS[:2])).shape == (2, len(TOPICS))
+        with pytest.raises(ValueError, match="one text"):
+            one.score("a text")
+    assert load_sentiment(str(checkpoint))([]).shape == sentiment([]).shape == (0,)
+
+
+def test_one_topic_is_no_choice_for_a_classifier(checkpoint):
+    with pytest.raises(ValueError, match=r"give two or more, got \['a'\]"):
+        PipelineTopicScorer(checkpoint, topics={"a": ["apples"]})
+
+
+@pytest.mark.parametrize("load", [PipelineTopicScorer, load_sentiment])
+def test_a_classifier_computes_in_float32_within_autocast_and_refuses_half_weights(load, checkpoint):
+    read = load(str(checkpoint))
+    ask = getattr(read, "score", read)
+    plain = ask(TEXTS[:3])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        np.testing.assert_array_equal(ask(TEXTS[:3]), plain)
+    read._classify.model.half()
+    with pytest.raises(ValueError, match=r"weights of classifier .* must be float32 or float64, got float16"):
+        ask(TEXTS[:3])
+
+
 def test_a_classifier_saved_in_half_precision_computes_in_float32(checkpoint, tmp_path):
     shutil.copytree(checkpoint, tmp_path / "half")
     weights = {name: weight.half() for name, weight in load_file(checkpoint / "model.safetensors").items()}
