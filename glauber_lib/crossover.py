@@ -101,9 +101,16 @@ def pair_times(runs: Mapping[int, Coalescence]) -> pd.DataFrame:
     DataFrame
         One row for each run of a pair: ``n, temperature, pair`` (place of the pair of starts among those of its
         temperature), ``met``, and ``time``, the steps until it met or, if it did not, the budget.
+
+    Raises
+    ------
+    ValueError
+        For a run that is of another length than is said.
     """
     tables = []
     for n, run in runs.items():
+        if n != (sites := run.initial.shape[2]):
+            raise ValueError(f"runs must be named by their length, got states of {sites} tokens for n = {n}")
         time = np.where(run.censored, run.n_steps, run.time)
         table = pd.DataFrame({"n": n, "temperature": run.temperature, "met": ~run.censored, "time": time})
         table.insert(2, "pair", table.groupby("temperature").cumcount())

@@ -15,6 +15,7 @@ from glauber_lib.checks import (
     check_contexts,
     check_count,
     check_numbers,
+    check_one,
     check_seed,
     check_temperatures,
     check_whole,
@@ -187,7 +188,7 @@ def summarize_drift(drift: pd.DataFrame, groups: ArrayLike) -> pd.DataFrame:
     Parameters
     ----------
     drift : DataFrame
-        From `token_drift` for one token.
+        From `token_drift`, or from `scan_drift` for one token and count.
     groups : array_like, [B]
         What each of its states was made from: whole groups are resampled.
 
@@ -200,9 +201,11 @@ def summarize_drift(drift: pd.DataFrame, groups: ArrayLike) -> pd.DataFrame:
     Raises
     ------
     ValueError
-        If `drift` lacks a column, or `groups` are not one for each of the states.
+        If `drift` lacks a column or is a scan of several tokens or counts, or `groups` are not one for each of the states.
     """
     check_columns(drift, ["temperature", "up", "down", "drift", "lead"], "drift")
+    if "token" in drift:  # of a scan
+        check_one(drift, ["token", "count"], "drift")
     rows = []
     for temperature, group in drift.groupby("temperature"):
         low, high = bootstrap_interval(group.drift, statistic=np.median, groups=groups)

@@ -5,6 +5,7 @@ The states of a basin are those of chains that have not left it. Their law in th
 """
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,17 @@ import torch
 from numpy.typing import ArrayLike
 
 from glauber_lib.chains import LONGEST, run_chains
-from glauber_lib.checks import check_columns, check_contexts, check_count, check_seed, check_state, check_whole
+from glauber_lib.checks import (
+    check_columns,
+    check_contexts,
+    check_count,
+    check_one,
+    check_seed,
+    check_state,
+    check_temperature,
+    check_whole,
+)
+from glauber_lib.checksums import model_checksum, refuse_other_model
 from glauber_lib.drift import birth_death_time, token_drift
 from glauber_lib.engine import Conditionals
 from glauber_lib.models import ConditionalModel
@@ -51,6 +62,10 @@ class StripRun:
         The chain of each visit, and the steps that it took.
     floor : int
         That of the strip: the counts in it are those above.
+    token : int, optional
+    temperature : float, optional
+    model, model_checksum : str
+        Name and digest of the model, as of a `Trace`. These are unknown of a run that an earlier version made.
     """
 
     first: pd.DataFrame
@@ -58,6 +73,10 @@ class StripRun:
     chain: np.ndarray
     steps: np.ndarray
     floor: int
+    token: int | None = None
+    temperature: float | None = None
+    model: str = ""
+    model_checksum: str = ""
 
 
 def run_in_strip(
@@ -136,7 +155,10 @@ def run_in_strip(
     later = [(k, *visits) for k, mine in enumerate(past) for visits in mine[epochs // 2 :]]
     chain = np.concatenate([np.full(len(steps), k) for k, _, steps in later])
     states, steps = (np.concatenate([visits[column] for visits in later]) for column in (1, 2))
-    return StripRun(pd.DataFrame({"exposure": exposure, "left": ~alive}), states, chain, steps, floor)
+    return StripRun(
+        pd.DataFrame({"exposure": exposure, "left": ~alive}), states, chain, steps, floor, token,
+        float(check_temperature(temperature)), getattr(model, "name", ""), model_checksum(model),
+    )  # fmt: skip
 
 
 def _draw_past(past, rng):
@@ -160,7 +182,7 @@ def visited_drift(model: ConditionalModel, run: StripRun, token: int, temperatur
     run : StripRun
     token : int
     temperature : float
-        That of the run.
+        Those of the run, as the model.
 
     Returns
     -------
@@ -172,9 +194,15 @@ def visited_drift(model: ConditionalModel, run: StripRun, token: int, temperatur
     Raises
     ------
     ValueError
-        For a `token` or states that the model lacks, a temperature that is not positive and finite, or a run in which
-        something is masked or no whole number.
+        For a `token` or states that the model lacks, a temperature that is not positive and finite, a run in which
+        something is masked or no whole number, or one that was made with another token, temperature or model.
     """
+    for name, made, given in (("token", run.token, token), ("temperature", run.temperature, temperature)):
+        if made is not None and made != given:
+            raise ValueError(f"the run in the strip was made with {name} {made}, got {given}: give that one")
+    if run.model or run.model_checksum:
+        own = SimpleNamespace(model=getattr(model, "name", ""), model_checksum=model_checksum(model))
+        refuse_other_model(run, own, "the run in the strip")
     states, chain = check_contexts(run.states, model.n_tokens), check_whole(run.chain, "chain")
     distinct, place = np.unique(states, axis=0, return_inverse=True)  # cold chains share many states
     weight = check_whole(run.steps, "steps").astype(float)
@@ -235,11 +263,7 @@ def escape_by_counts(visited: pd.DataFrame) -> float:
 def _weighted_means(visited):
     columns = ["count", "up", "down", "weight"]
     check_columns(visited, columns, "visited")
-    for name in ("token", "temperature", "floor", "sites"):
-        if name in visited and visited[name].nunique(dropna=False) > 1:
-            raise ValueError(
-                f"visited must be of one {name}, got {visited[name].unique().tolist()}: take one at a time"
-            )
+    check_one(visited, ["token", "temperature", "floor", "sites"], "visited")
     values = visited[columns].to_numpy(float)
     if bad := (~(np.isfinite(values) & (values >= 0)).all(1)).sum():
         raise ValueError(f"{', '.join(columns)} must be numbers >= 0 in every row, got {bad} of {len(values)} without")

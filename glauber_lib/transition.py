@@ -25,6 +25,7 @@ from glauber_lib.survival import time_until
 
 LEVELS = (0.25, 0.5, 0.75)
 QUARTILES = float(ndtri(0.75) - ndtri(0.25))  # of a normal law, in standard deviations: 1.349
+NEAR = 1e-6  # what rounding may move a center by, in log temperature, or a width, relatively
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,8 @@ def fit_transitions(
         table = times.groupby([group.pair, group.temperature]).first().unstack()  # rows as `labels`
         shares = weights @ np.isfinite(table).to_numpy() / len(labels)
         shares = np.array([row if (np.diff(row) >= 0).all() else isotonic_regression(row).x for row in shares])
+        for level in LEVELS:  # a mean of shares may miss it by rounding
+            shares[np.abs(shares - level) < 1e-12] = level
         center, width = _read_off(np.log(table.columns.to_numpy(float)), shares, len(labels))
         ends, centers = resampled_interval(center[0], center[1:], len(labels)), np.exp(center)
         out[int(n)] = Transition(  # type: ignore[arg-type]
@@ -129,7 +132,8 @@ def fit_transitions(
 def _read_off(log_grid, shares, n_pairs):
     """Log centers and widths, float[R] each, where rising shares [R, K] pass the `LEVELS`; nan where they do not.
 
-    Where a share stands at a level over several temperatures, the middle of them counts.
+    Where a share stands at a level over several temperatures, the middle of them counts. Of a center that is itself a
+    temperature the shorter of the steps beside it counts.
     """
     least = min(0.5 / n_pairs, 0.125)  # of few pairs too it lies below the levels
     quantile = ndtri(np.clip(shares, least, 1 - least))
@@ -138,8 +142,9 @@ def _read_off(log_grid, shares, n_pairs):
     last = [np.interp(levels, row + rank - rank[-1], log_grid, np.nan, np.nan) for row in quantile]
     low, center, high = (np.array(first) + np.array(last)).T / 2
     spaces = np.diff(log_grid)
-    space = spaces[np.clip(np.searchsorted(log_grid, center) - 1, 0, len(spaces) - 1)]  # the one that the center is in
-    return center, np.where(high - low >= space, (high - low) / QUARTILES, np.nan)
+    below, above = (np.searchsorted(log_grid, center + aside) - 1 for aside in (-NEAR, NEAR))
+    space = np.minimum(*(spaces[np.clip(step, 0, len(spaces) - 1)] for step in (below, above)))
+    return center, np.where(high - low >= space * (1 - NEAR), (high - low) / QUARTILES, np.nan)
 
 
 def _medians(times, weights):
@@ -197,18 +202,18 @@ def shares_and_medians(frame: pd.DataFrame) -> pd.DataFrame:
     Raises
     ------
     ValueError
-        As `fit_transitions`, for a pair that was left before others of its length.
+        As `fit_transitions`, for a pair that was left before others of its length and temperature.
     """
     rows = []
-    for n, runs in _checked_runs(frame).groupby("n"):
-        if (runs.time[~runs.met] < runs.time.max()).any():
+    for (n, temperature), group in _checked_runs(frame).groupby(["n", "temperature"]):  # type: ignore[misc]
+        if (group.time[~group.met] < group.time.max()).any():
             raise ValueError(
-                f"pairs of n = {n} that have not met must be followed as long as the others, got fewer steps"
+                f"pairs of n = {n} at τ = {temperature:g} that have not met must be followed as long as the others, got "
+                "fewer steps"
             )
-        for temperature, group in runs.groupby("temperature"):
-            met = share_estimate(int(group.met.sum()), len(group), unit="pairs")
-            median = time_until(group.time, group.met, 0.5, unit="pairs")
-            rows.append([n, temperature, met.value, *(met.interval or ()), median.value, *(median.interval or ())])
+        met = share_estimate(int(group.met.sum()), len(group), unit="pairs")
+        median = time_until(group.time, group.met, 0.5, unit="pairs")
+        rows.append([n, temperature, met.value, *(met.interval or ()), median.value, *(median.interval or ())])
     return pd.DataFrame(rows, columns=["n", "τ", "met", "low", "high", "median", "earliest", "latest"])
 
 

@@ -54,14 +54,17 @@ def test_pair_times_name_every_pair_and_keep_the_censored_ones():
     x, y = rng.integers(2, size=(2, 4, 3))
     grid = np.array([0.5, 2.0])
     run = coalesce(model, np.tile(x, (2, 1)), np.tile(y, (2, 1)), n_steps=4, temperature=np.repeat(grid, 4))
-    table = pair_times({3: run, 9: run})
-    assert list(table.columns) == ["n", "temperature", "pair", "met", "time"] and len(table) == 16
-    assert list(table.n.unique()) == [3, 9]
-    one = table[table.n == 9]
+    short = coalesce(IsingModel(np.zeros((2, 2))), x[:, :2], y[:, :2], n_steps=4)
+    table = pair_times({2: short, 3: run})
+    assert list(table.columns) == ["n", "temperature", "pair", "met", "time"] and len(table) == 12
+    assert list(table.n.unique()) == [2, 3]
+    one = table[table.n == 3]
     assert list(one.pair) == [0, 1, 2, 3] * 2 and list(one.temperature) == [0.5] * 4 + [2.0] * 4
     np.testing.assert_array_equal(one.met, ~run.censored)
     np.testing.assert_array_equal(one.time, np.nan_to_num(run.time, nan=4.0))
     assert run.censored.any() and not run.censored.all()
+    with pytest.raises(ValueError, match="got states of 3 tokens for n = 9"):
+        pair_times({3: run, 9: run})
 
 
 def test_coalescence_beside_what_is_exactly_known():

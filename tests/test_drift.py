@@ -212,3 +212,14 @@ def test_counts_are_read_once_for_all_tokens(tiny):
     model, states = tiny["bert"], [[3, 4, 5, 6]]
     lists = scan_drift(model, states, [7, 8], [1, 2], [1.0])
     assert lists.equals(scan_drift(model, states, iter([7, 8]), iter([1, 2]), [1.0])) and set(lists.token) == {7, 8}
+
+
+def test_a_scan_of_several_tokens_or_counts_is_not_summarized_as_one():
+    model = random_table(2, 3, seed=4)
+    states = np.random.default_rng(0).integers(3, size=(4, 2))
+    for tokens, counts in (([0, 1], [1]), ([0], [1, 2])):
+        scan = scan_drift(model, states, tokens, counts, [0.5, 1.0])
+        with pytest.raises(ValueError, match="must be of one (token|count), got"):
+            summarize_drift(scan, [*range(4)] * 2)
+        one = scan[(scan.token == 0) & (scan["count"] == 1)]
+        assert (summarize_drift(one, range(4)).states == 4).all()

@@ -1,5 +1,6 @@
 """Chains inside a strip against exact quasi-stationary laws."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -117,3 +118,18 @@ def test_a_row_of_no_number_is_refused_and_not_left_out(column):
         for read in (escape_by_counts, mean_lead):
             with pytest.raises(ValueError, match=r"must be numbers >= 0 in every row, got 1 of 3 without"):
                 read(bad)
+
+
+def test_a_run_is_read_with_the_token_temperature_and_model_that_made_it(strip_run):
+    model, other = sticky_system(), TabularModel(sticky_system()._rows.numpy().reshape((N,) + (2,) * N) * 2)
+    for change, message in (
+        ((other, TOKEN, 1.0), "was made by the model"),
+        ((model, 1 - TOKEN, 1.0), "made with token 0, got 1"),
+        ((model, TOKEN, 2.0), "made with temperature 1.0, got 2.0"),
+    ):
+        asked, *rest = change
+        with pytest.raises(ValueError, match=message):
+            visited_drift(asked, strip_run, *rest)
+        unknown = replace(strip_run, token=None, temperature=None, model="", model_checksum="")
+        assert len(visited_drift(asked, unknown, *rest))  # as an earlier version left it
+    assert len(visited_drift(sticky_system(), strip_run, TOKEN, 1.0))

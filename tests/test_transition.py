@@ -99,6 +99,39 @@ def test_a_transition_read_by_hand():
     assert fit.medians[0].tolist() == [np.inf, np.inf, 7, 7, 7, 7]
 
 
+def fit_of_counts(grid, counts, pairs, n_resamples=3):
+    """The transition of pairs of which the first so many meet at each temperature."""
+    met = np.arange(pairs) < np.array(counts)[:, None]
+    columns = {"temperature": np.repeat(grid, pairs), "pair": np.tile(np.arange(pairs), len(grid))}
+    frame = pd.DataFrame({"n": 5, **columns, "met": met.ravel(), "time": np.where(met, 7, 48).ravel()})
+    return fit_transitions(frame, KAPPA, n_resamples=n_resamples)[5]
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("pairs", [4, 8, 12, 400])
+def test_quartiles_met_at_neighbouring_temperatures_give_the_step_between_them(pairs, seed):
+    grid = np.exp(np.cumsum(np.random.default_rng([seed, pairs]).uniform(0.05, 0.5, 4)))
+    fit = fit_of_counts(grid, [0, pairs // 4, 3 * pairs // 4, pairs], pairs)
+    assert fit.width == pytest.approx(np.log(grid[2] / grid[1]) / QUARTILES)
+    assert np.isnan(fit_of_counts(grid, [0, pairs // 4 - 1, 3 * pairs // 4 + 1, pairs], pairs).width)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_a_center_that_is_a_temperature_the_shorter_step_beside_it_counts(seed):
+    steps = np.random.default_rng(seed).uniform(0.05, 0.5, 2)
+    grid = np.exp(np.cumsum([0.3, *steps, 0.2]))
+    fit = fit_of_counts(grid, [1, 6, 11, 12], 12)  # a quarter and three quarters are met within the steps beside it
+    assert fit.center == pytest.approx(grid[1])
+    share = ndtri(0.75) / ndtri(11 / 12)
+    width = np.log(grid[2] / grid[1]) * share + np.log(grid[1] / grid[0]) * share
+    assert np.isnan(fit.width) == (width < steps.min() * (1 - 1e-9))
+
+
+def test_means_of_shares_that_are_one_half_but_for_rounding_are_one_half():
+    fit = fit_of_counts([1.0, 1.5, 2.0, 3.0], [5, 2, 2, 1], 5)
+    assert fit.shares.tolist() == [0.5] * 4 and fit.center == pytest.approx(np.sqrt(3.0))
+
+
 def test_a_share_that_stands_at_one_half_is_read_in_its_middle():
     met = np.array([[0, 0], [1, 0], [1, 0], [1, 1]], bool)
     columns = {"temperature": np.repeat([1.0, 2.0, 8.0, 16.0], 2), "pair": [0, 1] * 4, "met": met.ravel()}
@@ -293,6 +326,8 @@ def test_pairs_left_early_and_nullable_columns():
     left = frame.assign(time=frame.time.mask(frame.index == frame.index[~frame.met][0], 3))
     with pytest.raises(ValueError, match="followed as long as the others"):
         shares_and_medians(left)
+    longer = frame.assign(time=frame.time.where(frame.met | (frame.temperature > 1.0), 96))  # all of one temperature
+    pd.testing.assert_frame_equal(shares_and_medians(longer)[["met", "median"]], shares_and_medians(frame)[["met", "median"]])
 
 
 def test_one_or_two_pairs_are_read_as_more_are():
