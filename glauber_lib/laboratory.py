@@ -17,13 +17,13 @@ from glauber_lib.answers import ask, name_of
 from glauber_lib.checks import (
     check_contexts,
     check_count,
-    check_numbers,
     check_seed,
     check_temperature,
     check_temperatures,
     unmasked,
 )
 from glauber_lib.margins import escape_bound, mixing_lower_bound
+from glauber_lib.matrices import check_law
 from glauber_lib.models import ConditionalModel, RestrictedModel, TabularModel, all_states, check_system
 
 
@@ -182,7 +182,7 @@ def incompatibility_price(
     n_sites = check_system(model.n_tokens, n_sites)
     if law is None:
         law = exact.stationary_law(exact.transition_matrix(model, n_sites, temperature))
-    law = _check_law(law, model.n_tokens**n_sites)
+    law = check_law(law, model.n_tokens**n_sites)
     states, shape, price, entropy = all_states(model.n_tokens, n_sites), (model.n_tokens,) * n_sites, 0.0, 0.0
     for i in range(n_sites):
         joint = np.moveaxis(law.reshape(shape), i, -1)  # the others, then the token at i
@@ -194,17 +194,6 @@ def incompatibility_price(
             price += np.where(joint > 0, joint * (np.log(joint) - np.log(rest) - given), 0.0).sum()
             entropy -= np.where(given > -np.inf, rest * np.exp(given) * given, 0.0).sum()
     return {"price": float(price / n_sites), "entropy": float(entropy / n_sites)}
-
-
-def _check_law(law, size):
-    """A law as float64[size]; ValueError unless it is that many numbers >= 0 whose sum is one."""
-    law = check_numbers(law, "law")
-    if law.shape != (size,) or not (law >= 0).all() or not abs(law.sum() - 1) < 1e-6:
-        raise ValueError(
-            f"law must be {size} probabilities, got shape {law.shape}, sum {law.sum():.6g}, least "
-            f"{law.min(initial=np.inf):.3g}"
-        )
-    return law
 
 
 def _log_softmax(scores):
@@ -220,7 +209,7 @@ def compatible_table(law: np.ndarray, n_tokens: int, n_sites: int) -> TabularMod
     They fit a joint, so that their price is that of rounding to float32 alone. ValueError for a law that is none.
     """
     n_sites = check_system(n_tokens, n_sites)
-    law = _check_law(law, n_tokens**n_sites)
+    law = check_law(law, n_tokens**n_sites)
     joint = np.log(np.maximum(law, 1e-300)).reshape((n_tokens,) * n_sites)
     normalised = [joint - np.logaddexp.reduce(joint, axis=i, keepdims=True) for i in range(n_sites)]
     return TabularModel(np.stack(normalised).astype(np.float32))

@@ -11,7 +11,7 @@ import transformers
 from transformers import AutoTokenizer
 from transformers.utils.logging import EmptyTqdm, set_tqdm_hook
 
-from glauber_lib.hub import CHECKPOINT, fetch_folder, one_line, own_code
+from glauber_lib.hub import CHECKPOINT, fetch_folder, one_line, own_code, refuse_revision
 from glauber_lib.vocabularies import check_reading, ordinary_words, tokenizer_files
 
 # Weights below an encoder that no score of ours depends on: what reads the first token's vector, and tables of numbers
@@ -57,11 +57,7 @@ def load_checkpoint(auto: Any, name: str | Path, refusal: str, revision: str | N
         numbers, has weights in its encoder that the network does not use (`HARMLESS` ones aside), or has a tokenizer
         that is not its own.
     """
-    if revision is not None and Path(name).is_dir():
-        raise ValueError(
-            f"{str(name)!r} is a local directory and has no revision: leave out revision={revision!r}, or name the "
-            "model on the hub"
-        )
+    refuse_revision(name, revision)
     folder = fetch_folder(name, refusal, revision, files=CHECKPOINT, loader=auto.__name__)
     if code := own_code(folder):
         raise ValueError(f"{refusal} that loads: it contains custom code which must be executed, and is not: {code}")

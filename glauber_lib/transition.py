@@ -208,8 +208,8 @@ def shares_and_medians(frame: pd.DataFrame) -> pd.DataFrame:
     for (n, temperature), group in _checked_runs(frame).groupby(["n", "temperature"]):  # type: ignore[misc]
         if (group.time[~group.met] < group.time.max()).any():
             raise ValueError(
-                f"pairs of n = {n} at τ = {temperature:g} that have not met must be followed as long as the others, got "
-                "fewer steps"
+                f"pairs of n = {n} at τ = {temperature:g} that have not met must be followed as long as the others, "
+                "got fewer steps"
             )
         met = share_estimate(int(group.met.sum()), len(group), unit="pairs")
         median = time_until(group.time, group.met, 0.5, unit="pairs")

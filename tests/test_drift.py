@@ -219,7 +219,7 @@ def test_a_scan_of_several_tokens_or_counts_is_not_summarized_as_one():
     states = np.random.default_rng(0).integers(3, size=(4, 2))
     for tokens, counts in (([0, 1], [1]), ([0], [1, 2])):
         scan = scan_drift(model, states, tokens, counts, [0.5, 1.0])
-        with pytest.raises(ValueError, match="must be of one (token|count), got"):
+        with pytest.raises(ValueError, match=r"must be of one (token|count), got"):
             summarize_drift(scan, [*range(4)] * 2)
         one = scan[(scan.token == 0) & (scan["count"] == 1)]
         assert (summarize_drift(one, range(4)).states == 4).all()

@@ -419,8 +419,37 @@ def test_the_pseudo_likelihood_keeps_its_ratios_where_no_state_has_a_weight_in_f
 def test_what_is_no_law_is_refused_and_nan_is_not_mixed(law):
     with pytest.raises(ValueError, match="need two laws"):
         exact.compare_laws(np.array([0.5, 0.5]), np.array(law))
-    with pytest.raises(ValueError, match="not mixed"):
-        exact.mixing_time(exact.transition_matrix(random_table(2, 2), 2), law=np.full(4, np.nan))
+    matrix = exact.transition_matrix(random_table(2, 2), 2)
+    with pytest.raises(ValueError, match="law must be 4 probabilities"):
+        exact.mixing_time(matrix, law=np.full(4, np.nan))
+
+
+def test_a_law_that_is_not_the_stationary_one_is_refused():
+    model = random_table(2, 3)
+    matrix = exact.transition_matrix(model, 2)
+    law, other = exact.stationary_law(matrix), exact.stationary_law(exact.transition_matrix(model, 2, 2.0))
+    for read in (exact.mixing_time, exact.reversibility_defect):
+        assert read(matrix, law=law) == read(matrix)
+        for wrong, message in (
+            (2 * law, "law must be 9 prob"),
+            (other, "must be the stationary"),
+            (law[:4], "must be 9"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                read(matrix, law=wrong)
+
+
+def test_a_matrix_whose_rows_are_no_steps_is_refused():
+    matrix = exact.transition_matrix(random_table(2, 3), 2)
+    reads = (exact.stationary_law, exact.spectral_gap, exact.mixing_time, exact.reversibility_defect,
+             lambda m: exact.conductance(m, [0, 1]), lambda m: exact.escape_times(m, [0, 1]),
+             lambda m: exact.reversibility_defect(m, law=np.full(9, 1 / 9)))  # fmt: skip
+    broken, negative = matrix.copy(), matrix.copy()
+    broken[0, 0], negative[0, [0, 1]] = np.nan, [-1, 1 - matrix[0, 2:].sum() + 1]
+    for wrong in (matrix.T.tocsr(), 0.5 * matrix, broken, negative, matrix[:8]):
+        for read in reads:
+            with pytest.raises(ValueError, match="each row of the matrix must hold the probabilities of a step"):
+                read(wrong)
 
 
 def test_a_system_that_is_not_small_is_refused():

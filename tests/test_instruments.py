@@ -119,7 +119,7 @@ def test_vectors_in_half_precision_are_refused_wherever_they_come_from(tiny):
     ("change", "message"),
     [(lambda v: 3 * v, "must have unit length, got lengths 3"), (lambda v: v * np.nan, "must have unit length"),
      (lambda v: v.astype(np.float16), "must be float32 or float64, got float16"),
-     (lambda v: v[:1], "must give one vector for each of 2 texts"), (lambda v: v[:, 0], "must give one vector for each")],
+     (lambda v: v[:1], "must give one vector for each of 2 texts"), (lambda v: v[:, 0], "must give one vector")],
 )  # fmt: skip
 def test_a_scorer_takes_an_embedder_of_unit_vectors_alone(change, message):
     class Mine:
@@ -626,3 +626,15 @@ def test_the_topics_of_a_scorer_cannot_change_beside_their_vectors():
 def test_what_is_no_text_has_no_sentiment(texts):
     with pytest.raises(ValueError, match="need a list of texts, got"):
         sentiment(texts)
+
+
+def test_a_revision_beside_what_has_none_is_refused(checkpoint, tmp_path):
+    (tmp_path / "mine.txt").write_text("a text\n")
+    for load, name in (
+        (Embedder, checkpoint), (Embedder, "minilm"), (PipelineTopicScorer, checkpoint), (load_sentiment, "vader"),
+        (lambda name, revision: load_topic_scorer(name, None, None, revision=revision), "similarity"),
+        (lambda name, revision: load_topic_scorer(name, None, None, revision=revision), "lexical"),
+        (load_passages, "passages"), (load_passages, tmp_path / "mine.txt"), (load_passages, tmp_path),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=r"and has no revision: leave out revision='v1'"):
+            load(name, revision="v1")

@@ -1083,7 +1083,10 @@ def test_ids_stay_strings_and_lines_are_lines(tmp_path):
         ('{"id": "7", "text": "x"}\n{"id": 7, "text": "y"}', r"ids of more than one passage: \['7'\]"),
         ('{"id": "7", "text": "x"}\n{"id": "8"}', r"line 2 must be like .*; got {\"id\": \"8\"}"),
         ("words", "line 1 must be like .*; got words"),
-        ('{"text": "x"}\n\n{"id": null, "text": "y"}', "line 3 must be like .* id, if any, a text or a number"),
+        ('{"text": "x"}\n\n{"id": null, "text": "y"}', "line 3 must be like .* id, if any, a text or a whole number"),
+        ('{"id": 1e2, "text": "y"}', "line 1 must be like"),
+        ('{"id": NaN, "text": "y"}', "line 1 must be like"),
+        ('{"id": 1, "id": 2, "text": "y"}', "line 1 must be like .* no key twice"),
         ('{"id": ["7"], "text": "y"}', "line 1 must be like"),
         ('{"text": "x"}\n\n\n{"text": " \\t "}', "line 4 must be like .* its text not blank"),
         ("\n", "holds no passage"),
@@ -1190,3 +1193,15 @@ def test_an_infinite_value_is_shown_as_such_and_not_as_unknown():
     assert claims.measured(record) == "∞ [2, ∞]"
     assert claims.measured(record | {"measured": None, "interval": [2.0, None]}) == "– [2, –]"
     assert claims.number(0.0) == "0"
+
+
+def test_names_of_columns_show_as_they_are_in_a_table():
+    table = pd.DataFrame({"<img src=x onerror=alert(1)>": [1], "d*": [2], "$x < y$": [3], "[a](b)": [4], 5: [6]})
+    head = tables.markdown(table).splitlines()[0]
+    assert "<img" not in head and r"d\*" in head and r"$x < y$" in head and r"\[a](b)" in head and " 5 |" in head
+
+
+def test_all_passages_of_a_file_are_taken(tmp_path):
+    for source in ("passages", tmp_path / "mine.txt"):
+        with pytest.raises(ValueError, match="all passages of a file are taken, got n_passages=10"):
+            load_passages(source, n_passages=10)

@@ -327,7 +327,8 @@ def test_pairs_left_early_and_nullable_columns():
     with pytest.raises(ValueError, match="followed as long as the others"):
         shares_and_medians(left)
     longer = frame.assign(time=frame.time.where(frame.met | (frame.temperature > 1.0), 96))  # all of one temperature
-    pd.testing.assert_frame_equal(shares_and_medians(longer)[["met", "median"]], shares_and_medians(frame)[["met", "median"]])
+    wanted = shares_and_medians(frame)[["met", "median"]]
+    pd.testing.assert_frame_equal(shares_and_medians(longer)[["met", "median"]], wanted)
 
 
 def test_one_or_two_pairs_are_read_as_more_are():

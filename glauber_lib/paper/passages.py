@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from glauber_lib import embedded, hub
-from glauber_lib.checks import check_columns
+from glauber_lib.checks import check_columns, check_count
 
 
 def load_passages(
-    source: str | Path = "passages", *, n_passages: int = 2_000, seed: int = 0, revision: str | None = None
+    source: str | Path = "passages", *, n_passages: int | None = None, seed: int = 0, revision: str | None = None
 ) -> pd.DataFrame:
     """Passages to start from, as DataFrame with columns ``id`` and ``text``, and ``topic`` where it is known.
 
@@ -23,27 +23,35 @@ def load_passages(
         ``"passages"`` for the ones of this package; a ``.jsonl`` file with the columns above (ids are strings, by
         default of the passages' numbers), or a ``.txt`` file with one passage a line, both in UTF-8 with lines that
         end in a line feed; otherwise a dataset in the form of MS MARCO v2.1, by its name on the hub or its folder.
-    n_passages : int
-        Of a dataset a random sample of this size is taken, from its passages of 40 to 90 words.
+    n_passages : int, optional
+        Of a dataset a random sample of this size is taken, from its passages of 40 to 90 words; 2,000 by default.
+        Refused for a file, of which all are taken.
     seed : int
         Of the sample: the same passages each time.
     revision : str, optional
-        Pinned revision of a dataset on the hub.
+        Pinned revision of a dataset on the hub; refused for any other.
 
     Raises
     ------
     ValueError
         If the file or dataset is not there, or has no usable passage; if a line holds no passage, a blank one or one
-        whose id is neither a text nor a number, or two have one id.
+        whose id is neither a text nor a whole number, or two have one id; for a revision of what has none.
     """
     path = embedded.DATA / "passages.jsonl" if source == "passages" else Path(source)
     if path.suffix in (".jsonl", ".txt"):
+        hub.refuse_revision(source, revision, "a file")
+        if n_passages is not None:
+            raise ValueError(
+                f"all passages of a file are taken, got n_passages={n_passages!r}: leave it out, or cut it"
+            )
         if not path.exists():
             hint = "; set GLAUBER_DATA to the folder data of a clone" if source == "passages" else ""
             raise ValueError(f"no file of passages {str(path)!r}{hint}")
         with path.open(encoding="utf-8-sig", newline="\n") as file:  # no line ends at a CR, U+2028 or a form feed
             lines = {number: line.strip() for number, line in enumerate(file, 1) if line.strip()}
         return _passages_of_lines(path, lines)
+    hub.refuse_revision(source, revision)
+    n_passages = 2_000 if n_passages is None else check_count(n_passages, "n_passages", least=1)
     return _marco_passages(hub.mirrored(str(source)), n_passages, seed, revision)
 
 
@@ -59,8 +67,8 @@ def _passages_of_lines(path, lines):
         row = _passage_of_line(line)
         if row is None:
             raise ValueError(
-                f'{str(path)!r}: line {number} must be like {{"id": "7", "text": "..."}}, its text not blank and its '
-                f"id, if any, a text or a number; got {line:.80}"
+                f'{str(path)!r}: line {number} must be like {{"id": "7", "text": "..."}}, no key twice, its text '
+                f"not blank and its id, if any, a text or a whole number; got {line:.80}"
             )
         rows.append({**row, "id": str(row.get("id", default))})
     frame = pd.DataFrame(rows)
@@ -72,13 +80,19 @@ def _passages_of_lines(path, lines):
 def _passage_of_line(line):
     """What a line of JSON says of a passage; None where it says none."""
     try:
-        row = json.loads(line)
+        row = json.loads(line, object_pairs_hook=_each_key_once)
     except ValueError:
         return None
     if not isinstance(row, dict) or not isinstance(row.get("text"), str) or not row["text"].strip():
         return None
     name = row.get("id", "")
-    return row if isinstance(name, str | int | float) and not isinstance(name, bool) else None
+    return row if isinstance(name, str | int) and not isinstance(name, bool) else None  # 1e2 would become "100.0"
+
+
+def _each_key_once(pairs):
+    if len(row := dict(pairs)) < len(pairs):
+        raise ValueError(f"a key stands twice: {[name for name, _ in pairs]}")
+    return row
 
 
 def readable_passages(frame: pd.DataFrame, models: Sequence[Any], n: int = 1) -> tuple[pd.DataFrame, str]:

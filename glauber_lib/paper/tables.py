@@ -54,7 +54,7 @@ def line(cells: Iterable[Any]) -> str:
 
 
 def markdown(table: pd.DataFrame, digits: int = 3) -> str:
-    """A table as Markdown: numbers with `digits` digits, missing values as dashes, texts as they are.
+    """A table as Markdown: numbers with `digits` digits, missing values as dashes, texts and names as they are.
 
     A text of digits, such as ``007``, is a text.
     """
@@ -63,5 +63,5 @@ def markdown(table: pd.DataFrame, digits: int = 3) -> str:
     for k in texts:
         column = [text(value) if isinstance(value, str) else value for value in shown.iloc[:, k]]
         shown.isetitem(k, pd.Series(column, index=shown.index, dtype=object))
-    shown.columns = [cell(name) for name in shown.columns]
+    shown.columns = [text(name) if isinstance(name, str) else cell(name) for name in shown.columns]
     return str(shown.to_markdown(index=False, floatfmt=f".{digits}g", missingval="–", disable_numparse=texts))
