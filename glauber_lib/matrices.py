@@ -20,7 +20,7 @@ def check_law(law: npt.ArrayLike, size: int) -> np.ndarray:
 
 
 def check_steps(matrix: Any) -> int:
-    """How many states a sparse matrix has; ValueError unless each row holds the probabilities of a step from a state."""
+    """How many states a sparse matrix has; ValueError unless each row holds the probabilities of a step."""
     sums, least = np.asarray(matrix.sum(1)).ravel(), matrix.min()
     if len(set(matrix.shape)) > 1 or not least >= 0 or not (np.abs(sums - 1) < 1e-9).all():  # of nan it is not
         raise ValueError(
