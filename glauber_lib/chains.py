@@ -35,7 +35,7 @@ from glauber_lib.traces import Trace, first_met, moves_before, where_met
 
 LONGEST = 2**62  # most steps of a run: twice as many are beyond 64 bits
 _SETTINGS = (  # what makes a trace's path
-    "initial", "temperature", "seed", "chains", "frozen", "holding", "model", "condition"
+    "initial", "temperature", "seed", "chains", "frozen", "holding", "model", "condition", "kernel"
 )  # fmt: skip
 
 REMEMBERED = 2**17  # states whose probabilities to leave are remembered, with 20 sites in 60 MB
@@ -298,7 +298,7 @@ def run_chains(
         `frozen` that is not boolean, a chain without a free site, chain numbers that are not one per state or not
         distinct, a seed, `n_steps` or `memory` that is no whole number >= 0, a `max_moves` below one, an `until` that
         does not return one truth value for each state, an unknown way of `holding`, a checkpoint of another run,
-        another model than made the checkpoint or the trace `resume`, a setting beside `resume` that is not the
+        another model or kernel than made the checkpoint or the trace `resume`, a setting beside it that is not the
         trace's, what was done before and `until` would have stopped elsewhere (it is asked of every state visited), or
         a checkpoint with more moves than `max_moves`.
     """
@@ -357,6 +357,8 @@ def _digest_of(until, past):
 
 def _gone_on(model, trace, settings):
     """The trace from which a run goes on; ValueError where the model or a given setting is not the one that made it."""
+    if trace.kernel:
+        raise ValueError(f"the trace to go on from was made by the kernel {trace.kernel}, not by Glauber dynamics")
     given = {k: v for k, v in settings.items() if v is not None and not isinstance(v, _Default)}
     whole = {k: getattr(trace, k) for k in settings} | given
     begun = _unrun(model, [row[row != ABSENT] for row in trace.final], whole)

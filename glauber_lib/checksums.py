@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from glauber_lib.draws import check_precision
+from glauber_lib.imports import sources_below
 
 CONFIGURATION = (".json", ".txt", ".py", ".model")  # files of settings, vocabularies and code
 
@@ -141,27 +142,42 @@ def _without_use(text):
     return json.dumps({**json.loads(text), "truncation": None, "padding": None})
 
 
-def class_key(model: Any) -> str | list[str]:
-    """What stands for a model's class in its `cache_key`: its name and, where it is not the package's, its source.
+def class_key(model: Any) -> str | list:
+    """What stands for a model's class in its `cache_key`: its name and, where it is not the package's, its sources.
 
     Raises
     ------
-    AttributeError
+    NoSourceError
         For a class without source, as one that was typed into Python; its models have no `cache_key`, then.
     """
     kind = type(model)
     own = __name__.partition(".")[0]
     foreign = [c for c in kind.__mro__ if c is not object and c.__module__.partition(".")[0] != own]
-    return [kind.__qualname__, *map(source_of, foreign)] if foreign else kind.__name__
+    return [kind.__qualname__, *map(described_source, foreign)] if foreign else kind.__name__
+
+
+class NoSourceError(AttributeError):
+    """What has no source has no `cache_key`: as of an attribute that is not there."""
+
+
+def described_source(kind: Any) -> list[str]:
+    """Source of a reader's own class or function, and digest of its module and of the reader's modules it imports.
+
+    A script counts by the class or function alone: what else stands in it may be edited between a run and the next.
+    NoSourceError as from `source_of`.
+    """
+    below = {} if kind.__module__ == "__main__" else sources_below(kind.__module__)
+    digest = hashlib.blake2b(json.dumps(below).encode(), digest_size=8).hexdigest() if below else ""
+    return [source_of(kind), digest]
 
 
 @lru_cache(maxsize=64)
 def source_of(kind: Any) -> str:
-    """Source of a class or function; AttributeError for one without, as one that was typed into Python."""
+    """Source of a class or function; NoSourceError for one without, as one that was typed into Python."""
     try:
         return inspect.getsource(kind)
     except (OSError, TypeError) as error:
-        raise AttributeError(f"no cache_key: {kind.__qualname__} has no source; give it a cache_key") from error
+        raise NoSourceError(f"no cache_key: {kind.__qualname__} has no source; give it a cache_key") from error
 
 
 def small_model_key(model: Any, content: list) -> list:
@@ -181,13 +197,15 @@ def model_checksum(model: Any) -> str:
     """Hexadecimal digest of what a model's scores depend on, its `cache_key`.
 
     It is empty, which means unknown, for a model without one, or with one that holds more than plain data, arrays and
-    other objects with a `cache_key`.
+    other objects with a `cache_key`. An AttributeError within a `cache_key` comes out: the model has one.
     """
-    if not hasattr(model, "cache_key"):
-        return ""
     try:
         described = json.dumps(model.cache_key, default=_plain)
-    except TypeError:
+    except (TypeError, NoSourceError):
+        return ""
+    except AttributeError:
+        if hasattr(type(model), "cache_key"):
+            raise
         return ""
     return hashlib.blake2b(described.encode(), digest_size=8).hexdigest()
 

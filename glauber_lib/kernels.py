@@ -235,7 +235,7 @@ def run(
         initial, step, chain, site, old, new, n_steps, temperature, seed, chains, frozen,
         stopped=stopped, model=getattr(model, "name", ""), model_calls=counted.calls,
         model_checksum=model_checksum(model), vocabulary_checksum=vocabulary_checksum(model),
-        condition=model_checksum(until),
+        condition=model_checksum(until), kernel=_name_of(kernel, (block, scan, inside) if by_block else None),
     )  # fmt: skip
 
 
@@ -290,6 +290,14 @@ def _met(until, state):
     if met.shape != (1,) or met.dtype != bool:
         raise ValueError(f"until must return bool[1], one truth value for each state, got {met.dtype}{list(met.shape)}")
     return bool(met[0])
+
+
+def _name_of(kernel, blocks):
+    """What a trace says of its kernel: nothing of `glauber`, whose paths `run_chains` goes on."""
+    if blocks:
+        return "blocks of {}, {}, {}".format(*blocks)
+    named = kernel if hasattr(kernel, "__qualname__") else type(kernel)
+    return "" if kernel is glauber else f"{named.__module__}.{named.__qualname__}"
 
 
 def _next_state(after, state, free, n_tokens, step):

@@ -19,7 +19,14 @@ import torch
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from glauber_lib.checksums import attention_names, describe_computation, describe_tokenizer, matmul_precision, source_of
+from glauber_lib.checksums import (
+    NoSourceError,
+    attention_names,
+    describe_computation,
+    describe_tokenizer,
+    described_source,
+    matmul_precision,
+)
 
 PACKAGES = ("torch", "transformers", "sentence_transformers", "glauber_lib")  # whose sources their versions stand for
 _USED = ("training", "name_or_path", "warnings_issued", "forward")  # what says nothing of answers; forward is a hook
@@ -55,8 +62,9 @@ def describe_modules(network: torch.nn.Module) -> list:
     list
         Of each module its name, class and public attributes: numbers, texts, tensors, functions and containers of
         them; of any other object its class alone. A class or function of no package in `PACKAGES` stands with its
-        source. Of what was registered as a hook, on a module or on all, of a replaced `forward`, and of a function
-        without source there is no digest: each is another one in every process.
+        source, that of its module and of the reader's modules which this imports; an object that is registered as
+        attention stands with what it holds. Of what was registered as a hook, on a module or on all, of a replaced
+        `forward`, and of a function without source there is no digest: each is another one in every process.
     """
     described: list = []
     for name, module in network.named_modules():
@@ -66,7 +74,7 @@ def describe_modules(network: torch.nn.Module) -> list:
     described += [["", "of this process", _PROCESS, *own] for own in _hooks_in(torch.nn.modules.module, "_global")]
     for attention in sorted(attention_names(network)):
         for table in (ALL_ATTENTION_FUNCTIONS, ALL_MASK_ATTENTION_FUNCTIONS):  # a reader may register one of their own
-            described.append([attention, _name_of(table[attention]) if attention in table else None])
+            described.append([attention, _called(table[attention]) if attention in table else None])
     kept = network.state_dict().keys()
     described += [[name, _described(buffer)] for name, buffer in network.named_buffers() if name not in kept]
     return described
@@ -119,6 +127,12 @@ def _described(value):
     return _name_of(value if hasattr(value, "__qualname__") else type(value))
 
 
+def _called(value):
+    """What stands for a function, or for an object that is called or whose method is: with what it holds."""
+    owner = value.__self__ if isinstance(value, types.MethodType) else value
+    return [_described(value), {} if hasattr(owner, "__qualname__") else _described(getattr(owner, "__dict__", {}))]
+
+
 def _name_of(thing):
     """A class or function by its name; one of the reader's own by its source too, where it has one under that name."""
     module, name = getattr(thing, "__module__", None) or "builtins", thing.__qualname__
@@ -129,8 +143,8 @@ def _name_of(thing):
     for part in name.split("."):
         held = getattr(held, part, None)
     if module != "__main__" and getattr(held, "__func__", held) is getattr(thing, "__func__", thing):
-        with contextlib.suppress(AttributeError):
-            return name if packaged else [name, source_of(thing)]
+        with contextlib.suppress(NoSourceError):
+            return name if packaged else [name, *described_source(thing)]
     return [name, "of this process", _PROCESS, _number(thing)]
 
 

@@ -125,6 +125,8 @@ class Trace(Stored):
         Digest of the words that tokens stand for (`checksums.vocabulary_checksum`); empty where it is not known.
     condition : str
         Digest of the condition `until`, where it has a `cache_key`; otherwise empty.
+    kernel : str
+        Name of the kernel of `kernels.run`; empty for Glauber dynamics, and where it is not known.
     """
 
     initial: np.ndarray
@@ -146,6 +148,7 @@ class Trace(Stored):
     model_checksum: str = ""
     vocabulary_checksum: str = ""
     condition: str = ""
+    kernel: str = ""
 
     def states(self, steps: npt.ArrayLike) -> np.ndarray:
         """States int64[K, B, n] after each of the K numbers of `steps`; ValueError outside 0 .. n_steps.

@@ -998,3 +998,39 @@ def test_a_mapping_that_answers_for_missing_keys_is_not_its_items():
         with pytest.raises(TypeError, match="give the class a cache_key"):
             keys.describe(value)
     assert keys.describe({"a": 1}) == keys.describe(types.MappingProxyType({"a": 1}))
+
+
+def test_of_a_folder_every_file_counts(keep, tmp_path):
+    place = tmp_path / "runs"
+    (place / "onnx").mkdir(parents=True)
+    for k, name in enumerate(("runs.pt", "runs.bin", ".hidden", "onnx/model.txt")):
+        assert keep(rank, place) == 2 * k + 1
+        (place / name).write_text("1")
+        assert keep(rank, place) == 2 * k + 2
+        (place / name).write_text("2")
+
+
+TENSORS = """
+import torch
+SPARSE = torch.eye(3).to_sparse()
+META = torch.ones(2, device="meta")
+HALF = torch.ones(2, dtype=torch.bfloat16)
+WIDE = torch.zeros(2_000, 768)
+
+def f(x):
+    return x
+"""
+
+
+def test_tensors_of_a_module_count_by_their_bytes_or_as_the_objects_that_they_are(keep, tmp_path, monkeypatch):
+    (tmp_path / "own_tensors.py").write_text(TENSORS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    own = importlib.import_module("own_tensors")
+    assert keep(own.f, 1) == keep(own.f, 1) == 1
+    for name in ("SPARSE", "HALF", "WIDE"):
+        before = getattr(own, name)
+        changed = before.clone() if before.is_sparse else before.clone().index_fill_(0, torch.tensor([1]), 5)
+        monkeypatch.setattr(own, name, changed)
+        with pytest.warns(UserWarning, match=f"own_tensors.{name} is not what it was"):
+            assert keep(own.f, 1) == 1
+        monkeypatch.setattr(own, name, before)

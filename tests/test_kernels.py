@@ -229,6 +229,27 @@ def test_a_sweep_follows_the_product_of_the_single_site_matrices():
     assert fit(counts, exact.transition_matrix(model, 2)[0].toarray()[0]) < 1e-6  # the test has power
 
 
+def test_a_trace_of_another_kernel_is_not_gone_on_from(swept, tmp_path):
+    model, states = random_table(3, 3, spread=0.5), [[0, 1, 1]]
+    assert swept.kernel == "test_kernels.sweep" and kernels.run(model, states, n_steps=5).kernel == ""
+    with pytest.raises(ValueError, match=r"was made by the kernel test_kernels\.sweep, not by Glauber dynamics"):
+        run_chains(model, None, n_steps=20, resume=swept)
+    blocks = kernels.run(random_ising(3), states, n_steps=5, block=2, inside="hidden")
+    with pytest.raises(ValueError, match="was made by the kernel blocks of 2, random, hidden, not by"):
+        run_chains(random_ising(3), None, n_steps=20, resume=blocks)
+    whole = run_chains(model, states, n_steps=20)
+    again = run_chains(model, None, n_steps=15, resume=kernels.run(model, states, n_steps=5))
+    np.testing.assert_array_equal(again.final, whole.final)
+    for kernel, refused in ((sweep, True), (kernels.glauber, False)):
+        kernels.run(model, states, n_steps=5, kernel=kernel).save(tmp_path / "c.npz")
+        if refused:
+            with pytest.raises(ValueError, match=r"is of another run \(kernel\)"):
+                run_chains(model, states, n_steps=20, checkpoint=tmp_path / "c.npz")
+    np.testing.assert_array_equal(
+        run_chains(model, states, n_steps=20, checkpoint=tmp_path / "c.npz").final, whole.final
+    )
+
+
 def test_a_kernel_is_given_the_numbers_of_its_chain_step_and_stream():
     given = []
 

@@ -1,7 +1,10 @@
 """What was taken without a word, and computed as something else: each case with the right number beside it."""
 
 import copy
+import importlib
 import json
+import shutil
+import sys
 from dataclasses import replace
 from functools import partial, wraps
 from types import MappingProxyType
@@ -12,6 +15,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import random_table
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from glauber_lib import draws, drift, exact, growth, kernels, strips, traps
@@ -206,6 +210,85 @@ def test_an_attention_of_the_reader_s_own_is_in_the_key_by_what_it_is(bert, monk
         monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "sdpa", own)
         found.add(model_checksum(bert))
     assert len(found) == 3 and "" not in found
+
+
+class Attention:
+    """Attention as an object: what it holds counts."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, module, query, *rest, **named):
+        return sdpa_attention_forward(module, self.factor * query, *rest, **named)
+
+    def forward(self, *rest, **named):
+        return self(*rest, **named)
+
+
+def multiplied(module, query, *rest, factor=1.0, **named):
+    return sdpa_attention_forward(module, factor * query, *rest, **named)
+
+
+@pytest.mark.parametrize("make", [Attention, lambda k: Attention(k).forward, lambda k: partial(multiplied, factor=k)])
+def test_an_attention_that_is_no_plain_function_is_in_the_key_by_what_it_holds(bert, monkeypatch, make, tmp_path):
+    found, states = [], np.arange(6).reshape(2, 3)
+    for factor in (2.0, 3.0, 2.0):
+        monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "sdpa", make(factor))
+        found.append(model_checksum(bert))
+        keys.describe(bert)
+    assert found[0] == found[2] != found[1] and "" not in found
+    run_chains(bert, states, n_steps=5, checkpoint=tmp_path / "c.npz")
+    with torch.no_grad():
+        bert.network.bert.embeddings.word_embeddings.weight.mul_(3.0)
+    with pytest.raises(ValueError, match="was made by the model"):
+        run_chains(bert, states, n_steps=9, checkpoint=tmp_path / "c.npz")
+
+
+def test_an_error_within_a_key_is_not_taken_for_a_model_without_one():
+    class Broken:
+        @property
+        def cache_key(self):
+            return self.nothing
+
+    with pytest.raises(AttributeError, match="nothing"):
+        model_checksum(Broken())
+    with pytest.raises(TypeError, match=r"whose cache_key fails: .*nothing"):
+        keys.describe(Broken())
+
+
+OWN = """
+import torch
+from own_numbers import SCALE
+
+def helper(x):
+    return torch.nn.functional.gelu(x) * SCALE * 1.0
+
+class Act(torch.nn.Module):
+    def forward(self, x):
+        return helper(x)
+"""
+
+
+def test_what_a_reader_s_own_part_calls_and_reads_is_in_the_key(bert, monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    layer, found = bert.network.bert.encoder.layer[0].intermediate, []
+    edits = (("", ""), ("* 1.0", "* 3.0"), ("2.0", "4.0"))
+    own, numbers = OWN, "SCALE = 2.0\n"
+    for old, new in edits:
+        own, numbers = own.replace(old, new) if old else own, numbers.replace(old, new) if old else numbers
+        (tmp_path / "own_part.py").write_text(own)
+        (tmp_path / "own_numbers.py").write_text(numbers)
+        for name in ("own_part", "own_numbers"):  # as in the next session
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+        layer.intermediate_act_fn = importlib.import_module("own_part").Act().eval()
+        answer = float(bert.scores([[0, 1, 2]], [1])[0, 0])
+        found.append((model_checksum(bert), json.dumps(keys.describe(bert)), answer))
+        assert model_checksum(bert) == found[-1][0]
+    assert all(len(set(column)) == 3 for column in zip(*found, strict=True))
+    (tmp_path / "own_part.py").write_text("edited = True\n")
+    assert model_checksum(bert) == found[-1][0]  # what runs is still what was imported
 
 
 def test_the_key_of_an_untouched_network_is_that_of_every_process(masked_lm):

@@ -21,6 +21,7 @@ import torch
 
 from glauber_lib.checksums import matmul_precision
 from glauber_lib.hub import UNWANTED
+from glauber_lib.imports import imported_names
 from glauber_lib.paper import profiles
 from glauber_lib.paper.sources import (
     LIBRARY,
@@ -28,7 +29,6 @@ from glauber_lib.paper.sources import (
     SourceChangedError,
     codes,
     followed_file,
-    imported_names,
     library_file,
     refuse_replaced,
     source_file,
@@ -57,10 +57,11 @@ def digest(*contents: str | bytes) -> str:
     return found.hexdigest()
 
 
-def files_digest(place: Path) -> str | None:
+def files_digest(place: Path, *, every: bool = False) -> str | None:
     """Digest of a file by its content, or of a folder by the names and contents of its files; None if it is not there.
 
-    Of a folder hidden files do not count, nor those that are never loaded (`hub.UNWANTED`).
+    Of a folder, as that of a model, hidden files do not count, nor those that are never loaded (`hub.UNWANTED`), unless
+    `every` file does.
     """
     if place.is_file():
         with place.open("rb") as file:
@@ -68,7 +69,8 @@ def files_digest(place: Path) -> str | None:
     if not place.is_dir():
         return None
     names = sorted(_files_below(place))
-    unwanted = lambda name: any(fnmatch(name, pattern) for pattern in (".*", "*/.*", *UNWANTED))  # noqa: E731
+    left_out = () if every else (".*", "*/.*", *UNWANTED)
+    unwanted = lambda name: any(fnmatch(name, pattern) for pattern in left_out)  # noqa: E731
     return digest(*(part for name in names if not unwanted(name) for part in (name, files_digest(place / name) or "")))
 
 
@@ -230,12 +232,15 @@ def describe(value: Any) -> Any:
     if type(value) in (dict, OrderedDict, types.MappingProxyType):  # in its order, which may matter
         return ["dict", *([describe(k), describe(v)] for k, v in value.items())]
     if isinstance(value, Path):
-        return ["path", str(value), files_digest(value)]
+        return ["path", str(value), files_digest(value, every=True)]
     if isinstance(value, types.MethodType):
         return ["method", describe(value.__self__), value.__func__.__qualname__]
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
-    if hasattr(value, "cache_key"):
-        return ["object", kind, _class_digest(value), describe(value.cache_key)]
+    if hasattr(type(value), "cache_key") or hasattr(value, "cache_key"):
+        try:
+            return ["object", kind, _class_digest(value), describe(value.cache_key)]
+        except AttributeError as error:
+            raise TypeError(f"a cached result cannot depend on a {kind}, whose cache_key fails: {error}") from error
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         counted = [field.name for field in dataclasses.fields(value) if field.compare]
         return ["dataclass", kind, _class_digest(value), *([name, describe(getattr(value, name))] for name in counted)]

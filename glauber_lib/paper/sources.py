@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from glauber_lib import imports
 from glauber_lib.paper import profiles
 
 LIBRARY = "glauber_lib"
@@ -39,28 +40,6 @@ class SourceChangedError(Exception):
 
 
 # Which modules -----------------------------------------------------------------------------------------------------
-
-
-@functools.lru_cache(None)
-def imported_names(source: str, package: str) -> tuple[str, ...]:
-    """Names that a source imports, at its top or in a function: modules, and perhaps what is in one; in order.
-
-    An import whose module is computed (``importlib``) is not seen.
-    """
-    names = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            module = _origin(node, package)
-            names |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
-    return tuple(sorted(names))
-
-
-def _origin(node, package):
-    """The module that ``from … import`` names, from a module in `package`."""
-    name = "." * node.level + (node.module or "")
-    return importlib.util.resolve_name(name, package) if node.level else name
 
 
 def library_file(module: str) -> Path | None:
@@ -222,7 +201,11 @@ def _frozen(value) -> Any:
         parts = [_frozen(part) for part in (sorted(value, key=repr) if isinstance(value, frozenset) else value)]
         return None if None in parts else (type(value).__name__, *parts)
     if isinstance(value, torch.Tensor):
-        return "tensor", joblib.hash((str(value.dtype), value.tolist()))
+        try:
+            data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        except (RuntimeError, NotImplementedError):  # a sparse one, or one without values
+            return None
+        return "tensor", str(value.dtype), tuple(value.shape), joblib.hash(data)
     if isinstance(value, np.ndarray | np.generic | pd.DataFrame | pd.Series | pd.Index):
         return type(value).__name__, joblib.hash(value)
     return None
@@ -272,7 +255,10 @@ def _stands(value, name, node, source, module, own):
         return not counts or sys.modules.get(imported, value) is value
     if isinstance(node, ast.ImportFrom):
         package = module if str(source_file(module)).endswith("__init__.py") else module.rpartition(".")[0]
-        origin, original = _origin(node, package), next(a.name for a in node.names if _bound_name(a, node) == name)
+        origin, original = (
+            imports.origin(node, package),
+            next(a.name for a in node.names if _bound_name(a, node) == name),
+        )
         if followed_file(origin, module.split(".")[0]) is None or origin not in sys.modules:
             return True
         return vars(sys.modules[origin]).get(original, value) is value
