@@ -291,7 +291,7 @@ def _scaled(transition, temperatures):
     log_grid, log_steps = np.log(transition.temperatures), np.log(transition.steps)
     out, centers = [], np.log(_all_centers(transition))
     for at, center, medians in zip(np.log(temperatures), centers, np.log(transition.medians), strict=True):
-        known = (log_grid > center) & np.isfinite(medians)
+        known = (log_grid > center + NEAR) & np.isfinite(medians)
         knots, values = np.append(center, log_grid[known]), np.append(log_steps, medians[known])
         out.append(np.interp(at, knots, values, np.nan, np.nan) if np.isfinite(center + at) else np.nan)
     return np.array(out) - np.log(transition.n * np.log(transition.n))

@@ -227,7 +227,7 @@ def panel_hitting_times(axis):
         held = exponents[level].loc["c = 1"]
         plotting.interval_bars(
             axis,
-            dodged(lengths, k, len(levels)),
+            dodged(sorted(lengths), k, len(levels)),
             table,
             color=color,
             fmt=marker,
@@ -393,7 +393,7 @@ def over_lengths(draw):
 def panel_share_met(axis):
     def draw(n, fit, rows, color, marker, dash):
         table = rows[["met", "low", "high"]].set_axis(["mean", "low", "high"], axis=1)
-        at = dodged(temperatures, list(found).index(n), len(found))
+        at = dodged(rows["τ"], list(found).index(n), len(found))
         plotting.interval_bars(axis, at, table, color=color, fmt=marker, label=f"n = {n}")
         axis.plot(fit.temperatures, fit.shares, color=color, linestyle=dash)
 
@@ -411,7 +411,7 @@ def panel_scaled_time(axis, collapsed):
         unit, scale = fit.center if collapsed else 1.0, n * np.log(n)
         table = rows[["median", "earliest", "latest"]].set_axis(["mean", "low", "high"], axis=1) / scale
         shown = table[table["mean"].notna()].fillna(kappa).replace(np.inf, kappa)  # an open interval ends at the budget
-        at = dodged(temperatures, 0 if collapsed else list(found).index(n), 1 if collapsed else len(found)) / unit
+        at = dodged(rows["τ"], 0 if collapsed else list(found).index(n), 1 if collapsed else len(found)) / unit
         plotting.interval_bars(axis, at[shown.index], shown, color=color, fmt=marker, label=f"n = {n}")
         known = np.isfinite(fit.medians[0])
         axis.plot(fit.temperatures[known] / unit, fit.medians[0][known] / scale, color=color, linestyle=dash)

@@ -7,6 +7,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
 from glauber_lib import stats
+from glauber_lib.crossover import budget
 from glauber_lib.transition import (
     LEVELS,
     QUARTILES,
@@ -127,6 +128,21 @@ def test_of_a_center_that_is_a_temperature_the_shorter_step_beside_it_counts():
         resolved.add(not np.isnan(fit.width))
         assert np.isnan(fit.width) == (steps.sum() * share < steps.min())
     assert True in resolved
+
+
+def test_of_a_center_that_is_a_temperature_the_median_there_is_none_of_the_curve():
+    tables = []
+    for n, times in ((5, (48, 40, 20, 9)), (9, (119, 119, 60, 30))):  # half of the pairs of five meet at the second
+        for temperature, time in zip((1.0, 1.5, 2.0, 3.0), times, strict=True):
+            met = time < budget(n, KAPPA) and np.arange(8) < (4 if temperature == 1.5 else 8)
+            columns = {"pair": np.arange(8), "met": met, "time": np.where(met, time, budget(n, KAPPA))}
+            tables.append(pd.DataFrame({"n": n, "temperature": temperature, **columns}))
+    frame, found = pd.concat(tables), []
+    for unit in np.geomspace(0.3, 3.0, 60):  # another unit of temperature is another rounding
+        fits = fit_transitions(frame.assign(temperature=unit * frame.temperature), KAPPA, n_resamples=2)
+        assert fits[5].center == pytest.approx(1.5 * unit)
+        found.append(ratio_at(fits, 1.9 * unit).value)
+    np.testing.assert_allclose(found, found[0], rtol=1e-6)
 
 
 def test_means_of_shares_that_are_one_half_but_for_rounding_are_one_half():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]  # of the clone
 FIRST_COMPANION = 5  # notebooks with smaller numbers are the paper's sections
+DEFAULT = "mini"
 COMMITTED = {"mini": "figures", "desk": "figures/desk"}  # profiles whose outputs are part of the repository
 
 
@@ -85,6 +86,11 @@ def sizes_profile(profile: str) -> str:
     return os.environ.get("GLAUBER_SIZES") or profile
 
 
+def with_sizes(profile: str) -> str:
+    """How a profile is called in what a notebook writes, with the profile of its sizes where that is another one."""
+    return profile if (sizes := sizes_profile(profile)) == profile else f"{profile} with the sizes of {sizes}"
+
+
 def _check_profile(profile, profiles, where=""):
     if profile not in profiles:
         raise ValueError(f"unknown profile {profile!r}{where}, choose one of {sorted(profiles)}")
@@ -119,7 +125,8 @@ def load_profile(profile: str, notebook: str) -> dict:
     Raises
     ------
     ValueError
-        For an unknown profile or notebook, or one without a table in the profile.
+        For an unknown profile or notebook, or one without a table in the profile; for a key that the default profile
+        has not, or a name in ``revisions`` or ``remote_code`` that nothing in the profile has: nothing would read it.
     """
     missing, available, profiles = missing_table(profile, notebook), notebooks(), read_profiles()
     if notebook not in available:
@@ -128,9 +135,25 @@ def load_profile(profile: str, notebook: str) -> dict:
         raise ValueError(f"notebook {notebook!r} cannot run in the profile {profile!r}: {missing}: add it")
     common = {key: value for key, value in profiles[profile].items() if not is_notebook_name(key)}
     table = profiles[sizes_profile(profile)][notebook]
+    _check_keys(profile, notebook, profiles, {**profiles[profile].get(notebook, {}), **table})
     sizes = {key: value for key, value in table.items() if key not in common}
     own = {key: value for key, value in profiles[profile].get(notebook, {}).items() if key in common}
     return {**common, **sizes, **own}
+
+
+def _check_keys(profile, notebook, profiles, table):
+    """Refuse keys and names that nothing reads, such as misspelt ones."""
+    default, own = profiles[DEFAULT], profiles[profile]
+    tables = {key: value for key, value in own.items() if is_notebook_name(key)}
+    known = {*default, *default.get(notebook, table), *tables, "cost"}
+    if unknown := [key for key in {**own, **table} if key not in known]:
+        raise ValueError(f"profile {profile!r} of {notebook!r} has keys that nothing reads: {unknown}")
+    named = {str(name) for part in (own, *tables.values()) for value in part.values()
+             for name in (value if isinstance(value, list) else [value])}  # fmt: skip
+    pinned, coded = ({**own, **table}[key] for key in ("revisions", "remote_code"))
+    for key, names, other in (("revisions", pinned, coded), ("remote_code", coded, pinned)):  # one may wait for its use
+        if unknown := [name for name in names if name not in named and name not in other]:
+            raise ValueError(f"{key} of profile {profile!r} holds names that nothing else in it has: {unknown}")
 
 
 # Costs -------------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from filelock import FileLock
 from matplotlib.figure import Figure
+from PIL import Image
 
 from glauber_lib import language
 from glauber_lib.paper import claims, keys, profiles, progress, provenance, tables
@@ -77,6 +78,8 @@ class Run:
         self._options: dict[str, str] = {}
         self._readers: dict[str, Any] = {}
         self._revisions: dict[str, str | None] = {}
+        self._digests: dict[str, str | None] = {}
+        self._repository = provenance.repository_state()  # of what runs, whatever is checked out at the end
         self._began = time.monotonic()
         progress.follow()
         use_style()
@@ -206,13 +209,22 @@ class Run:
 
     @property
     def provenance(self) -> dict:
-        """Where the numbers come from (`provenance.describe_run`)."""
-        return provenance.describe_run(self.profile, self.seed, self._models, self._revisions, self._readers)
+        """Where the numbers come from (`provenance.describe_run`), with the commit at which the run began.
+
+        It counts as altered, ``dirty``, where the repository has changed since.
+        """
+        commit, dirty = self._repository
+        if provenance.repository_state() != self._repository and commit != provenance.UNKNOWN:
+            dirty = True
+        found = provenance.describe_run(
+            profiles.with_sizes(self.profile), self.seed, self._models, self._revisions, self._readers
+        )
+        return {**found, "commit": commit, "dirty": dirty}
 
     @property
     def label(self) -> str:
         """Notebook, profile and seed in a line: the same for the same run, at whatever commit."""
-        return f"{self.notebook}, profile {self.profile}, seed {self.seed}"
+        return f"{self.notebook}, profile {profiles.with_sizes(self.profile)}, seed {self.seed}"
 
     def save_figure(self, figure: Figure, name: str) -> None:
         """Write ``name.png`` and ``name.pdf``, with the label in their metadata.
@@ -236,15 +248,20 @@ class Run:
             raise ValueError(f"the name of a figure or table must be without a folder and a dot in front, got {name!r}")
         if name == "claims":
             raise ValueError("claims.md holds the claims: take another name")
-        file, own = name + suffix, outputs_file(self.notebook, self.profile)
-        for other in own.parent.glob("*.outputs.json"):
-            if other != own and file in _read_facts(other):
-                raise ValueError(f"{file} is what {other.name.removesuffix('.outputs.json')} wrote: take another name")
+        file = name + suffix
+        for there in (path for path in self.figures.iterdir() if path.name.lower() == file.lower()):
+            if (writer := _writer_of(there)) == self.notebook or writer not in profiles.notebooks():
+                continue
+            outputs = outputs_file(writer, self.profile)
+            if there.name in _read_facts(outputs) or not outputs.exists():
+                raise ValueError(f"{there.name} is what {writer} wrote: take another name, or delete that file if "
+                                 f"{writer} writes it no longer")  # fmt: skip
         if file in self.outputs:
             print(f"{file} was written in this run already: replaced")
 
     def _note(self, *files):
         self.outputs += [file for file in files if file not in self.outputs]
+        self._digests.update({file: keys.files_digest(self.figures / file) for file in files})
 
     def save_table(self, table: pd.DataFrame, name: str, *, digits: int = 3) -> pd.DataFrame:
         """Write ``name.csv`` (first line: a comment with the label) and ``name.md``; return the table.
@@ -265,13 +282,19 @@ class Run:
         return table
 
     def finish(self) -> None:
-        """Write the claims into ``results.json`` and ``claims.md``, where they come from into ``provenance.json``."""
+        """Write the claims into ``results.json`` and ``claims.md``, where they come from into ``provenance.json``.
+
+        ValueError where ``results.json`` was damaged since the run began: the claims are in the folder of the build.
+        """
         build = profiles.build_folder(self.profile)
         build.mkdir(parents=True, exist_ok=True)
+        own = build / f"{self.notebook}.claims.json"  # what others write may have been damaged since this run began
+        own.write_text(json.dumps(self.claims, indent=1) + "\n", encoding="utf-8")
         with FileLock(profiles.ROOT / "build" / "results.lock"):  # notebooks run side by side
             self._write_results()
             self._write_provenance()
-        written = outputs_digests(self.notebook, self.profile, [*self.outputs, "results.json", "claims.md"])
+        own.unlink()
+        written = {**self._digests, **outputs_digests(self.notebook, self.profile, ["results.json", "claims.md"])}
         outputs_file(self.notebook, self.profile).write_text(json.dumps(written), encoding="utf-8")
         plt.close("all")
         print(f"{len(self.claims)} claims, {len(self.outputs)} files")
@@ -282,7 +305,7 @@ class Run:
         checksums = {str(name): model.checksum for name, model in sorted(self._models.items())}
         idle = claims.not_asked(self._entries, self.section, self.claims)
         results = {
-            "profile": self.profile,
+            "profile": profiles.with_sizes(self.profile),
             "seeds": dict(sorted({**old.get("seeds", {}), self.section: self.seed}.items())),
             "models": dict(sorted({**old.get("models", {}), self.section: checksums}.items())),
             "claims": sorted(others + self.claims, key=lambda c: c["id"]),
@@ -291,12 +314,33 @@ class Run:
         _replace(self.figures / "results.json", json.dumps(results, indent=1) + "\n")
         _replace(self.figures / "claims.md", claims.claims_page(results))
         if self.figures in claims.committed_folders():
-            _replace(profiles.ROOT / "figures" / "claims.md", claims.claims_page(*claims.committed_results()))
+            main = profiles.ROOT / "figures"
+            _replace(main / "claims.md", _page_of(main, results))
 
     def _write_provenance(self):
         seconds = {"seconds": round(time.monotonic() - self._began, 1)}
         facts = {**_read_facts(self.figures / "provenance.json"), self.notebook: {**self.provenance, **seconds}}
         _replace(self.figures / "provenance.json", json.dumps(dict(sorted(facts.items())), indent=1) + "\n")
+
+
+def _page_of(folder, results):
+    """What ``claims.md`` in a folder says of its ``results.json``; that of the default profile shows the others too."""
+    main = folder == profiles.ROOT / "figures"
+    return claims.claims_page(*claims.committed_results()) if main else claims.claims_page(results)
+
+
+def _writer_of(path):
+    """The notebook that wrote a table or a figure, by the label in it; empty where it has none."""
+    try:
+        if path.suffix == ".csv":
+            with path.open(encoding="utf-8") as file:
+                label = file.readline().removeprefix("# ")
+        else:
+            with Image.open(path) as image:
+                label = str(image.info.get("Description", ""))
+    except (OSError, ValueError):
+        return ""
+    return label.partition(",")[0]
 
 
 def _read_facts(path):
@@ -326,10 +370,10 @@ def outputs_digests(notebook: str, profile: str, names: Iterable[str]) -> dict[s
     """
     figures, section = profiles.figures_folder(profile), profiles.short_name(notebook)
     found = {name: keys.files_digest(figures / name) for name in names}
-    if found.get("claims.md"):
-        found["claims.md"] = "from results.json"
     if found.get("results.json"):
         results = json.loads((figures / "results.json").read_text(encoding="utf-8"))
+        if found.get("claims.md") and (figures / "claims.md").read_text(encoding="utf-8") == _page_of(figures, results):
+            found["claims.md"] = "from results.json"
         own = [claim for claim in results.get("claims", []) if claims.section_of(claim["id"]) == section]
         facts = [results.get(key, {}).get(section) for key in ("seeds", "models", "not_asked")]
         found["results.json"] = keys.digest(json.dumps([own, facts], sort_keys=True))

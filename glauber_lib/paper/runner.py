@@ -71,12 +71,17 @@ def is_current(notebook: str, profile: str) -> bool:
         same = isinstance(written, dict) and written == outputs_digests(notebook, profile, written)
     except (OSError, ValueError):  # not there, or cut short
         return False
-    return same and made_from == inputs_digest(notebook, profile)
+    return same and made_from == _stamp_of(notebook, profile, inputs_digest(notebook, profile))
 
 
 def _stamp(notebook, profile):
-    """The file with the digest of the inputs that a notebook's outputs were made from."""
+    """The file with the digests of the inputs that a notebook's outputs were made from and of the list of these."""
     return profiles.build_folder(profile) / f"{notebook}.digest"
+
+
+def _stamp_of(notebook, profile, inputs):
+    """What the stamp says; a notebook that ran in Jupyter since has written another list of outputs."""
+    return f"{inputs} {keys.files_digest(outputs_file(notebook, profile))}"
 
 
 @contextlib.contextmanager
@@ -168,7 +173,7 @@ def run_notebook(notebook: str, profile: str, position: int = 0) -> float:
             source.unlink(missing_ok=True)
             progress_file(notebook, profile).unlink(missing_ok=True)
         _drop_progress_bars(target)
-        stamp.write_text(digest, encoding="utf-8")
+        stamp.write_text(_stamp_of(notebook, profile, digest), encoding="utf-8")
     return time.monotonic() - began
 
 
