@@ -171,9 +171,13 @@ def resampled_interval(value: float, draws: ArrayLike, n_units: int, tail: float
 
     With few units the percentile interval is too narrow; Student's quantile of ``n_units - 1`` degrees makes up for
     that. Both ends are nan if the value, or more than a twentieth of the draws, is not finite, and of draws that
-    are all one. ValueError for a `tail` that is not between 0 and 0.5.
+    are all one. ValueError for a `tail` that is not between 0 and 0.5, or a table of draws.
     """
-    draws, value, tail = check_numbers(draws, "draws"), float(check_numbers(value, "value")), check_tail(tail)
+    draws, value, tail = (
+        check_numbers(draws, "draws", listed=True),
+        float(check_numbers(value, "value")),
+        check_tail(tail),
+    )
     found = draws[np.isfinite(draws)]
     if not np.isfinite(value) or len(found) < 0.95 * len(draws) or len(found) < 2 or n_units < 2:
         return np.nan, np.nan

@@ -56,15 +56,18 @@ def _masked(values):
     return np.ma.getmaskarray(values).sum() if isinstance(values, np.ma.MaskedArray) else 0
 
 
-def check_numbers(values: npt.ArrayLike, name: str) -> np.ndarray:
+def check_numbers(values: npt.ArrayLike, name: str, *, listed: bool = False) -> np.ndarray:
     """Numbers as float64 array of their shape, nan and infinite ones as they are.
 
     Raises
     ------
     ValueError
-        For texts, also of digits, complex numbers, dates, and an array of which some values are masked.
+        For texts, also of digits, complex numbers, dates, and an array of which some values are masked; where they
+        shall be `listed`, for any but one row of them.
     """
     array = unmasked(values, name)
+    if listed and array.ndim != 1:
+        raise ValueError(f"{name} must be a list of numbers, got shape {array.shape}: take one row at a time")
     each = map(np.asarray, array.flat) if array.dtype.kind == "O" else [array]
     kinds = {part.dtype.kind: part.dtype for part in each}
     if unreal := [kinds[kind] for kind in "cmM" if kind in kinds]:

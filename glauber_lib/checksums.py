@@ -225,14 +225,16 @@ def vocabulary_checksum(model: Any) -> str:
     return hashlib.blake2b(json.dumps(described).encode(), digest_size=8).hexdigest()
 
 
-def refuse_other_vocabulary(model: Any, trace: Any) -> None:
+def refuse_other_vocabulary(model: Any, trace: Any, what: str = "the trace") -> None:
     """Refuse to read a trace with a model whose tokens stand for other words: the texts would be none of the trace's.
 
     Parameters
     ----------
     model : MaskedLM or CausalLM
-    trace : Trace
-        With ``model``, a name, and ``vocabulary_checksum``; nothing is refused where that or the model's is unknown.
+    trace : Trace, Rectangles
+        With ``vocabulary_checksum``, perhaps with ``model``, a name; nothing is refused where the first is unknown.
+    what : str
+        What the error says first.
 
     Raises
     ------
@@ -242,9 +244,35 @@ def refuse_other_vocabulary(model: Any, trace: Any) -> None:
     made, own = trace.vocabulary_checksum, vocabulary_checksum(model)
     if made and own and made != own:
         raise ValueError(
-            f"the trace was made by the model {trace.model!r}, whose tokens are other words than those of "
+            f"{what} was made by the model {getattr(trace, 'model', '')!r}, whose tokens are other words than those of "
             f"{getattr(model, 'name', '')!r} (vocabulary {made}, not {own}): read it with that model"
         )
+
+
+def refuse_other_scores(model: Any, result: Any, what: str) -> None:
+    """Refuse to read a result with a model of other scores than those of the one that made it.
+
+    Two names that differ are two models, and so are two digests where a name is not known. Models of one name are one:
+    a digest may be that of an earlier version of this package.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    result : Trace, StripRun
+        With ``model``, a name, and ``model_checksum``; nothing is refused where the result or the model has neither.
+    what : str
+        What the error says first.
+
+    Raises
+    ------
+    ValueError
+        If the models differ.
+    """
+    names, sums = (result.model, getattr(model, "name", "")), (result.model_checksum, model_checksum(model))
+    decisive = names if all(names) else sums
+    if all(decisive) and decisive[0] != decisive[1] and not (all(sums) and sums[0] == sums[1]):
+        was, now = (f"{name!r} ({checksum or 'no checksum'})" for name, checksum in zip(names, sums, strict=True))
+        raise ValueError(f"{what} was made by the model {was}, not by {now}: read it with that model")
 
 
 def _plain(value):

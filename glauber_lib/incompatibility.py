@@ -13,7 +13,7 @@ vanishes. :math:`I_{ij}` and :math:`I_{ji}` are the log cross-ratio as read from
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike
 
 from glauber_lib.answers import ask, check_scores, name_of
 from glauber_lib.checks import check_contexts, check_count, check_indices, check_numbers, check_seed, check_temperature
+from glauber_lib.checksums import refuse_other_vocabulary, vocabulary_checksum
 from glauber_lib.draws import inverse_cdf, log_probabilities, weights
 from glauber_lib.models import ConditionalModel
 from glauber_lib.resampling import scale_of
@@ -41,6 +42,8 @@ class Rectangles:
     i, j : ndarray, int64[K]
     b, d : ndarray, int64[K]
         Replacements at i and j.
+    vocabulary_checksum : str
+        Digest of the words that tokens stand for (`checksums.vocabulary_checksum`); empty where it is not known.
     """
 
     states: np.ndarray
@@ -49,6 +52,7 @@ class Rectangles:
     j: np.ndarray
     b: np.ndarray
     d: np.ndarray
+    vocabulary_checksum: str = ""
 
     def __len__(self) -> int:
         return len(self.i)
@@ -56,7 +60,8 @@ class Rectangles:
     def take(self, rows: ArrayLike) -> "Rectangles":
         """The rectangles of some rows; ValueError for rows that are not there."""
         rows = check_indices(rows, len(self.states), "rows")
-        return Rectangles(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+        arrays = {k: v[rows] for k, v in vars(self).items() if k != "vocabulary_checksum"}
+        return replace(self, **arrays)
 
     def corner(self, *, b: bool = False, d: bool = False) -> np.ndarray:
         """The states with `b` and/or `d` put in, int64[K, n]."""
@@ -130,7 +135,7 @@ def sample_rectangles(
             return _draw_among_best(predictions, present[:, None], top, rng)[:, 0]
         return _draw_by_law(others, temperature, rng)
 
-    return Rectangles(chosen, passage, i, j, replacements(i), replacements(j))
+    return Rectangles(chosen, passage, i, j, replacements(i), replacements(j), vocabulary_checksum(model))
 
 
 def _draw_by_law(others, temperature, rng):
@@ -179,7 +184,7 @@ def measure_rectangles(model: ConditionalModel, rectangles: Rectangles, *, tempe
         `answers.ask` refuses, or a rectangle with a token that the model bans.
     """
     temperature = float(check_temperature(temperature))
-    rectangles = _check_rectangles(rectangles, model.n_tokens)
+    rectangles = _check_rectangles(rectangles, model)
     rows = np.arange(len(rectangles))
     a, c = rectangles.states[rows, rectangles.i], rectangles.states[rows, rectangles.j]
 
@@ -217,8 +222,10 @@ def measure_rectangles(model: ConditionalModel, rectangles: Rectangles, *, tempe
     )  # fmt: skip
 
 
-def _check_rectangles(rectangles, n_tokens):
+def _check_rectangles(rectangles, model):
     """Rectangles of int64, of which a model can be asked; ValueError for others."""
+    refuse_other_vocabulary(model, rectangles, "the set of rectangles")
+    n_tokens = getattr(model, "n_tokens", 2**63 - 1)
     states = check_contexts(rectangles.states, n_tokens)
     size, n = states.shape
     i, j = sites = [check_indices(getattr(rectangles, name), n, f"sites {name}") for name in "ij"]
@@ -227,7 +234,7 @@ def _check_rectangles(rectangles, n_tokens):
         raise ValueError(f"each of {size} rectangles needs two different sites i, j and a token b, d at each")
     if (same := (states[np.arange(size), i] == b) | (states[np.arange(size), j] == d)).any():
         raise ValueError(f"rectangle {same.argmax()} replaces a token by itself: it has no side there, leave it out")
-    return Rectangles(states, rectangles.passage, i, j, b, d)
+    return replace(rectangles, states=states, i=i, j=j, b=b, d=d)
 
 
 def independent_influence(
@@ -262,7 +269,7 @@ def independent_influence(
     """
     if model.n_tokens < 4:
         raise ValueError(f"two further replacements at each site need four tokens, the model has {model.n_tokens}")
-    rectangles = _check_rectangles(rectangles, model.n_tokens)
+    rectangles = _check_rectangles(rectangles, model)
     top, rows = check_count(top, "top", least=2), np.arange(len(rectangles))
     rng = np.random.default_rng([check_seed(seed), 4])
 
@@ -314,7 +321,7 @@ def measure_joint(model: Any, rectangles: Rectangles) -> pd.DataFrame:
     ValueError
         If a log-probability is not finite, or for rectangles of sites or tokens that are not there.
     """
-    rectangles = _check_rectangles(rectangles, getattr(model, "n_tokens", 2**63 - 1))
+    rectangles = _check_rectangles(rectangles, model)
     corners = {(b, d): rectangles.corner(b=b, d=d) for b in (False, True) for d in (False, True)}
 
     def edge(start, end):
@@ -356,9 +363,9 @@ def mean_without_largest(values: ArrayLike, share: float = 0.05) -> float:
 
     Of n values :math:`1 + \lfloor (n - 1)(1 - s) \rfloor` are left for a share s, also where some are equal. For an
     exponential law and a share of 0.05 it is 0.842. It is nan if a value is, if there is none, or if the mean of all is
-    zero. ValueError for a share that is not within 0 .. 1.
+    zero. ValueError for a share that is not within 0 .. 1, or a table of values.
     """
-    values = np.sort(check_numbers(values, "values"), axis=None)
+    values = np.sort(check_numbers(values, "values", listed=True))
     if not 0 <= share <= 1:
         raise ValueError(f"share must lie within 0 .. 1, got {share!r}")
     values = values / scale_of(values)
@@ -383,7 +390,7 @@ def marked_texts(model: Any, rectangles: Rectangles, *, b: bool = False, d: bool
     ValueError
         For rectangles of sites or tokens that are not there.
     """
-    rectangles = _check_rectangles(rectangles, model.n_tokens)
+    rectangles = _check_rectangles(rectangles, model)
     texts = []
     for state, *sites in zip(rectangles.corner(b=b, d=d), rectangles.i, rectangles.j, strict=True):
         words = model.words(state)

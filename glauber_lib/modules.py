@@ -128,9 +128,10 @@ def _described(value):
 
 
 def _called(value):
-    """What stands for a function, or for an object that is called or whose method is: with what it holds."""
+    """What stands for a function, or for an object that is called or whose method is: that with what it holds."""
     owner = value.__self__ if isinstance(value, types.MethodType) else value
-    return [_described(value), {} if hasattr(owner, "__qualname__") else _described(getattr(owner, "__dict__", {}))]
+    held = None if hasattr(owner, "__qualname__") else getattr(owner, "__dict__", None)
+    return [_described(value), _described(held)] if held else _described(value)
 
 
 def _name_of(thing):

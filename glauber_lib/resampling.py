@@ -108,9 +108,9 @@ def percentile_interval(draws: ArrayLike, tail: float = 0.025) -> Interval:
     """The middle of resampled values float[R] without a share `tail` of them at either end, by default 95%.
 
     Both ends are nan if a value is nan, if the middle has no width, or if there are too few for one beyond each end:
-    nothing is known then. ValueError for a `tail` that is not between 0 and 0.5.
+    nothing is known then. ValueError for a `tail` that is not between 0 and 0.5, or a table of values.
     """
-    draws, tail = check_numbers(draws, "draws"), check_tail(tail)
+    draws, tail = check_numbers(draws, "draws", listed=True), check_tail(tail)
     if len(draws) * tail < 1 - 1e-9 or np.isnan(draws).any():
         return np.nan, np.nan
     method = "linear" if np.isfinite(draws).all() else "inverted_cdf"

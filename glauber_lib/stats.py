@@ -243,7 +243,7 @@ def bootstrap_interval(
         raise ValueError(f"the mean is that of one sample, got {len(columns)}: pass a statistic of all, or one sample")
     if len(units) < 2 or any(map(has_nan, columns)):
         return np.nan, np.nan
-    if mean and groups is None and np.asarray(samples[0]).dtype == bool:
+    if mean and groups is None and all(isinstance(one, bool | np.bool_) for one in np.asarray(samples[0])):
         return wilson_interval(int(columns[0].sum()), len(units), looks=looks)
     found = mean_interval(columns[0], units, n_resamples, seed, tail) if mean else None
     if found or len(units) < FEWEST:

@@ -5,7 +5,6 @@ The states of a basin are those of chains that have not left it. Their law in th
 """
 
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from glauber_lib.checks import (
     check_temperature,
     check_whole,
 )
-from glauber_lib.checksums import model_checksum, refuse_other_model
+from glauber_lib.checksums import model_checksum, refuse_other_scores
 from glauber_lib.drift import birth_death_time, token_drift
 from glauber_lib.engine import Conditionals
 from glauber_lib.models import ConditionalModel
@@ -200,9 +199,7 @@ def visited_drift(model: ConditionalModel, run: StripRun, token: int, temperatur
     for name, made, given in (("token", run.token, token), ("temperature", run.temperature, temperature)):
         if made is not None and made != given:
             raise ValueError(f"the run in the strip was made with {name} {made}, got {given}: give that one")
-    if run.model or run.model_checksum:
-        own = SimpleNamespace(model=getattr(model, "name", ""), model_checksum=model_checksum(model))
-        refuse_other_model(run, own, "the run in the strip")
+    refuse_other_scores(model, run, "the run in the strip")
     states, chain = check_contexts(run.states, model.n_tokens), check_whole(run.chain, "chain")
     distinct, place = np.unique(states, axis=0, return_inverse=True)  # cold chains share many states
     weight = check_whole(run.steps, "steps").astype(float)

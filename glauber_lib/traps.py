@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from sklearn.cluster import AgglomerativeClustering
 
 from glauber_lib.checks import ABSENT, check_count, check_flags, check_states, check_whole
-from glauber_lib.checksums import refuse_other_vocabulary
+from glauber_lib.checksums import refuse_other_scores, refuse_other_vocabulary
 from glauber_lib.margins import describe_trap
 from glauber_lib.readings import TextEmbedder, cosine_distance, embed_states
 from glauber_lib.stats import Estimate, bootstrap_estimate, true_runs
@@ -308,11 +308,12 @@ def survey_traps(
     ValueError
         For a `stride` below one or above the window, a `shortest` that is no number of steps, more looks than memory
         holds, chains that were stopped by ``until``, or if the model's tokens are other words than those of the trace
-        (`checksums.refuse_other_vocabulary`).
+        or its scores are of another model (`checksums.refuse_other_vocabulary`, `refuse_other_scores`).
     """
     window, shortest = check_count(window, "window", least=1), check_count(shortest, "shortest")
     stride = check_count(stride, "stride", least=1, most=window)
     refuse_other_vocabulary(model, trace)
+    refuse_other_scores(model, trace, "the trace")
     refuse_stopped(trace)
     _check_looks(trace, stride)
     looks = np.arange(0, trace.n_steps + 1, stride)

@@ -1179,6 +1179,7 @@ def test_ids_stay_strings_and_lines_are_lines(tmp_path):
         ('{"id": "7", "text": "x"}\n{"id": 7, "text": "y"}', r"ids of more than one passage: \['7'\]"),
         ('{"id": "7", "text": "x"}\n{"id": "8"}', r"line 2 must be like .*; got {\"id\": \"8\"}"),
         ("words", "line 1 must be like .*; got words"),
+        ('{"id": "7", "text": "x"}\n{"id": "8", "text": "x"}', r"passages of one text: \['7', '8'\]"),
         ('{"text": "x"}\n\n{"id": null, "text": "y"}', "line 3 must be like .* id, if any, a text or a whole number"),
         ('{"id": 1e2, "text": "y"}', "line 1 must be like"),
         ('{"id": NaN, "text": "y"}', "line 1 must be like"),

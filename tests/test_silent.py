@@ -20,6 +20,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from glauber_lib import draws, drift, exact, growth, kernels, strips, traps
 from glauber_lib.answers import ask
+from glauber_lib.censored import resampled_interval
 from glauber_lib.chains import LONGEST, run_chains
 from glauber_lib.checks import check_numbers, check_states, check_temperature
 from glauber_lib.checksums import WeightsDigest, model_checksum, refuse_other_vocabulary, vocabulary_checksum
@@ -31,6 +32,7 @@ from glauber_lib.escape import observed_stays
 from glauber_lib.hitting import first_passages
 from glauber_lib.incompatibility import (
     Rectangles,
+    marked_texts,
     mean_without_largest,
     measure_rectangles,
     noise_floor,
@@ -45,8 +47,9 @@ from glauber_lib.models import IsingModel, RestrictedModel, TabularModel
 from glauber_lib.paper import keys
 from glauber_lib.paper.sources import SourceChangedError
 from glauber_lib.readings import cosine_distance
+from glauber_lib.resampling import percentile_interval
 from glauber_lib.retention import find_traps, time_traps
-from glauber_lib.stats import Estimate
+from glauber_lib.stats import Estimate, bootstrap_interval
 from glauber_lib.trapping import GrownSet
 
 COLD = 1e-308
@@ -588,7 +591,7 @@ def test_a_strip_whose_lowest_counts_nobody_visited_has_no_time_by_counts():
 def test_rectangles_of_small_integers_are_measured_as_others():
     model = random_table(3, 3)
     plain = sample_rectangles(model, [[0, 1, 2], [1, 1, 0]], 20, seed=3)
-    small = Rectangles(*(getattr(plain, name).astype(np.uint8) for name in plain.__dataclass_fields__))
+    small = Rectangles(*(part.astype(np.uint8) for part in vars(plain).values() if isinstance(part, np.ndarray)))
     wanted, found = (measure_rectangles(model, r) for r in (plain, small))
     pd.testing.assert_frame_equal(found, wanted, check_dtype=False)
     assert set(found.distance) <= {1, 2}
@@ -760,3 +763,44 @@ def test_a_law_put_into_a_table_of_functions_is_seen(monkeypatch):
     monkeypatch.setattr(growth, "GROWTH", MappingProxyType({**growth.GROWTH, "n": lambda n: n**3}))
     with pytest.raises(SourceChangedError, match="GROWTH"):
         keys.function_digest(growth.compare_growth)
+
+
+def test_rectangles_are_not_measured_in_the_words_of_another_vocabulary(tiny):
+    model, other = tiny["bert"], tiny["roberta"]
+    drawn = sample_rectangles(model, [[1, 2, 3], [4, 5, 6]], 5)
+    for rectangles in (drawn, drawn.take([0, 1])):
+        assert rectangles.vocabulary_checksum and len(measure_rectangles(model, rectangles)) == len(rectangles)
+        for read in (measure_rectangles, marked_texts):
+            with pytest.raises(ValueError, match=r"the set of rectangles was made by the model .* other words"):
+                read(other, rectangles)
+    unknown = replace(drawn, vocabulary_checksum="")
+    assert len(measure_rectangles(other, unknown)) == 5  # as an earlier version left it
+
+
+def test_traps_are_those_of_the_scores_that_made_the_trace(tiny):
+    class Still:
+        def embed(self, texts):
+            return np.ones((len(texts), 1))
+
+    model = tiny["bert"]
+    other = MaskedLM(copy.deepcopy(model.network), model.tokenizer, name="other")
+    with torch.no_grad():
+        other.network.bert.embeddings.word_embeddings.weight.mul_(3.0)
+    trace = run_chains(model, [[3, 4, 5]], n_steps=12)
+    survey = lambda m, t: traps.survey_traps(m, t, Still(), window=4, stride=2)  # noqa: E731
+    with pytest.raises(ValueError, match=r"the trace was made by the model .*, not by 'other'"):
+        survey(other, trace)
+    earlier = replace(trace, model_checksum="of an earlier version")
+    for kept in (trace, earlier, replace(trace, model="", model_checksum="")):
+        survey(model, kept)
+
+
+@pytest.mark.parametrize("read", [percentile_interval, lambda v: resampled_interval(1.0, v, 9), mean_without_largest])
+def test_a_table_of_values_is_not_read_as_one_list(read):
+    with pytest.raises(ValueError, match="must be a list of numbers, got shape"):
+        read(np.random.default_rng(0).normal(size=(200, 3)))
+
+
+def test_truth_values_of_a_column_of_objects_are_truth_values():
+    met = [True, True, False, True, False, True]
+    assert bootstrap_interval(pd.Series([*met, None], dtype=object)[:-1]) == bootstrap_interval(np.array(met))

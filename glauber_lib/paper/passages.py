@@ -35,7 +35,7 @@ def load_passages(
     ------
     ValueError
         If the file or dataset is not there, or has no usable passage; if a line holds no passage, a blank one or one
-        whose id is neither a text nor a whole number, or two have one id; for a revision of what has none.
+        whose id is neither a text nor a whole number, or two have one id or one text; for a revision of what has none.
     """
     path = embedded.DATA / "passages.jsonl" if source == "passages" else Path(source)
     if path.suffix in (".jsonl", ".txt"):
@@ -61,7 +61,7 @@ def _passages_of_lines(path, lines):
         raise ValueError(f"file {str(path)!r} holds no passage")
     numbered = [f"{path.stem}-{k}" for k in range(len(lines))]
     if path.suffix == ".txt":
-        return pd.DataFrame({"id": numbered, "text": [*lines.values()]})
+        return _each_text_once(pd.DataFrame({"id": numbered, "text": [*lines.values()]}), path)
     rows = []
     for default, (number, line) in zip(numbered, lines.items(), strict=True):
         row = _passage_of_line(line)
@@ -74,6 +74,13 @@ def _passages_of_lines(path, lines):
     frame = pd.DataFrame(rows)
     if twice := sorted(set(frame.id[frame.id.duplicated()])):
         raise ValueError(f"{str(path)!r}: ids of more than one passage: {twice[:5]}")
+    return _each_text_once(frame, path)
+
+
+def _each_text_once(frame, path):
+    """Passages; ValueError where a text stands twice: it would count as two passages in every interval."""
+    if twice := frame.id[frame.text.duplicated(keep=False)].tolist():
+        raise ValueError(f"{str(path)!r}: passages of one text: {twice[:5]}: keep one of each")
     return frame
 
 

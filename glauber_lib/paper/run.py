@@ -266,6 +266,7 @@ class Run:
     def save_table(self, table: pd.DataFrame, name: str, *, digits: int = 3) -> pd.DataFrame:
         """Write ``name.csv`` (first line: a comment with the label) and ``name.md``; return the table.
 
+        Numbers that are not of an integer type have six digits in the first, `digits` in the second.
         Rows are written without their index; ValueError for one that says something: it has a name, or is not the
         numbers from zero on, in any order. ValueError too for a name with a folder in it, as by `save_figure`.
         """
