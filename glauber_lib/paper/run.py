@@ -12,7 +12,6 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from filelock import FileLock
 from matplotlib.figure import Figure
-from PIL import Image
 
 from glauber_lib import language
 from glauber_lib.paper import claims, keys, profiles, progress, provenance, tables
@@ -333,14 +332,11 @@ def _page_of(folder, results):
 def _writer_of(path):
     """The notebook that wrote a table or a figure, by the label in it; empty where it has none."""
     try:
-        if path.suffix == ".csv":
-            with path.open(encoding="utf-8") as file:
-                label = file.readline().removeprefix("# ")
-        else:
-            with Image.open(path) as image:
-                label = str(image.info.get("Description", ""))
-    except (OSError, ValueError):
+        content = path.read_bytes()
+    except OSError:
         return ""
+    marks = {".csv": b"# ", ".png": b"Description\0"}  # what stands before the label
+    label = content.partition(marks.get(path.suffix, b"\0"))[2][:200].decode("latin-1")
     return label.partition(",")[0]
 
 
