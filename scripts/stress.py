@@ -126,7 +126,7 @@ def write(rows, seconds, seed):
         "# Runs killed at random moments", "",
         f"`python scripts/stress.py`, seed {seed}, {time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, "
         f"{os.cpu_count()} cores. All notebooks of the smoke profile take {seconds:.0f} s undisturbed. "
-        f"{kills} kills (SIGKILL) in {len(rows)} runs; each was started again until it ended by itself. Differences are those of "
+        f"{kills} kills (SIGKILL) in {len(rows)} run{'s' * (len(rows) > 1)}; each was started again until it ended by itself. Differences are those of "
         "the bytes of all figures, tables and results from the undisturbed run, but for provenance.json.", "",
         "| run | killed after (s) | status at the end | files that differ | kernels left |", "|---|---|---|---|---|",
     ]  # fmt: skip
