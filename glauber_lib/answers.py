@@ -72,6 +72,8 @@ def check_rows(scores: torch.Tensor, model: Any, states: Any, sites: Any) -> Non
     ------
     ValueError
         For a row with nan or +inf, or with -inf alone: it names model, site and state.
+    IndexError
+        Of torch, for scores that are no rows.
     """
     best = scores.amax(1).tolist()  # nan where a row has nan, +inf where it has that, -inf where every token is banned
     if math.isfinite(sum(best)):

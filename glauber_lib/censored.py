@@ -43,7 +43,7 @@ class LogNormalFit:
 def fit_log_normal(
     time: ArrayLike, observed: ArrayLike, design: ArrayLike, weights: ArrayLike | None = None
 ) -> LogNormalFit:
-    """Maximum-likelihood fits of a log-normal regression.
+    """Maximum-likelihood fits of a log-normal regression; nan where the seen times determine none.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def fit_log_normal(
         no numbers, or arguments of different lengths.
     """
     time, observed = check_numbers(time, "times"), check_flags(observed, "observed")
-    design = check_numbers(design, "design")
+    design = np.ascontiguousarray(check_numbers(design, "design"))  # sums of another order would round otherwise
     weights = np.ones((1, len(time))) if weights is None else check_numbers(weights, "weights")
     if not (time > 0).all() or not np.isfinite(time).all():
         raise ValueError("times must be positive and finite; give a censored one the end of its observation")

@@ -35,10 +35,12 @@ def first_crossings(scores: ArrayLike, baseline: float) -> tuple[np.ndarray, np.
     Raises
     ------
     ValueError
-        For scores that are nan, masked or no real numbers, or a baseline that is not finite.
+        For scores that are nan, masked, no real numbers or of another shape, or a baseline that is not finite.
     """
     check_numbers(scores, "scores")
     scores = np.asarray(scores)  # float32 stays
+    if scores.ndim < 2 or not len(scores):
+        raise ValueError(f"scores must have shape (looks, chains, labels), with a look at least, got {scores.shape}")
     if np.isnan(scores).any() or not np.isfinite(baseline):
         raise ValueError(f"scores and baseline must be numbers, got {np.isnan(scores).sum()} nan, baseline {baseline}")
     low = scores[0] <= baseline

@@ -241,7 +241,7 @@ def coalesce(
     Returns
     -------
     Coalescence
-        After Ctrl-C of the steps done so far.
+        After Ctrl-C of the steps done so far. The time of a pair that has not met is nan.
 
     Raises
     ------

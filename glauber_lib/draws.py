@@ -77,8 +77,8 @@ def weights(scores: torch.Tensor, temperature: npt.ArrayLike) -> torch.Tensor:
     r"""Unnormalised conditional law float64[B, V] of scores [B, V] at temperatures [B].
 
     :math:`\exp((s_v - \max_u s_u) / \tau)`: the largest weight is one. ValueError unless every temperature is positive
-    and finite; torch's RuntimeError if there is not one for each row. Scores are those that `answers.ask` lets pass: a
-    nan or an infinite score gives a nan here.
+    and finite; torch's RuntimeError if there is not one for each row, its IndexError where there is no token. Scores
+    are those that `answers.ask` lets pass: a nan or an infinite score gives a nan here.
     """
     temperature = torch.as_tensor(temperature, dtype=torch.float64)
     if not ((temperature > 0) & (temperature < torch.inf)).all():
@@ -137,8 +137,9 @@ def inverse_cdf(weights: torch.Tensor, uniform: torch.Tensor) -> tuple[torch.Ten
     IndexError
         Of torch, where there is no token.
     """
-    if uniform.shape != weights.shape[:1]:
-        raise ValueError(f"need one uniform for each of {len(weights)} rows, got shape {tuple(uniform.shape)}")
+    if weights.ndim != 2 or uniform.shape != weights.shape[:1]:
+        got = f"weights of shape {tuple(weights.shape)} and uniforms of shape {tuple(uniform.shape)}"
+        raise ValueError(f"need rows of weights and one uniform for each, got {got}")
     if weights.dtype != torch.float64 or uniform.dtype != torch.float64:
         check_precision(weights.dtype, "weights")
         check_precision(uniform.dtype, "uniforms")

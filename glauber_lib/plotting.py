@@ -118,8 +118,10 @@ def interval_bars(axis: Axes, x: ArrayLike, table: pd.DataFrame, **style) -> Err
 def trajectory(axis: Axes, points: np.ndarray, *, title: str | None = None) -> None:
     """One chain in the plane, points [K, 2] joined and coloured from warm (early) to cool (late).
 
-    `title` is shown as it is, without mathematics.
+    `title` is shown as it is, without mathematics. ValueError for what are no points.
     """
+    if np.ndim(points) != 2 or np.shape(points)[1] != 2 or not len(points):
+        raise ValueError(f"points must have shape (points, 2), with one at least, got {np.shape(points)}")
     colors = plt.get_cmap("coolwarm_r")(np.linspace(0, 1, len(points)))
     axis.plot(*points.T, color="0.75", linewidth=0.7, zorder=1)
     axis.scatter(*points.T, c=colors, s=22, zorder=2, edgecolor="white", linewidth=0.3)

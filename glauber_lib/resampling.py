@@ -8,7 +8,7 @@ import pandas as pd
 import scipy.stats
 from numpy.typing import ArrayLike
 
-from glauber_lib.checks import check_labels, check_numbers
+from glauber_lib.checks import check_count, check_labels, check_numbers
 
 Interval = tuple[float, float]
 FEWEST = 5  # units of a bootstrap: the resamples of fewer do not reach as far as a 95% interval must
@@ -78,8 +78,9 @@ def bca_interval(statistic: Callable, n: int, n_resamples: int, seed: int, tail:
     """The interval of a statistic of the numbers of `n` units, at the raised level; nan, nan where it has no width.
 
     Both ends are nan too where no resample lies beyond them: at the raised level of few units and a small `tail`.
-    ZeroDivisionError for fewer than two units, OverflowError or ValueError for resamples that are no count.
+    ZeroDivisionError for fewer than two units, ValueError for resamples that are no count.
     """
+    n_resamples = check_count(n_resamples, "n_resamples")
     raised = float(scipy.stats.norm.sf(np.sqrt(n / (n - 1)) * scipy.stats.t.isf(tail, n - 1)))
     if n_resamples * raised < 1:
         return np.nan, np.nan

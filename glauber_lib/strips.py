@@ -196,6 +196,7 @@ def visited_drift(model: ConditionalModel, run: StripRun, token: int, temperatur
         For a `token` or states that the model lacks, a temperature that is not positive and finite, a run in which
         something is masked or no whole number, or one that was made with another token, temperature or model.
     """
+    token = check_count(token, "token", most=model.n_tokens - 1)
     for name, made, given in (("token", run.token, token), ("temperature", run.temperature, temperature)):
         if made is not None and made != given:
             raise ValueError(f"the run in the strip was made with {name} {made}, got {given}: give that one")
@@ -247,10 +248,12 @@ def escape_by_counts(visited: pd.DataFrame) -> float:
     Raises
     ------
     ValueError
-        If `visited` lacks a column or holds several tokens, temperatures or strips, or a count, probability or weight
-        in it is not finite or is negative.
+        If `visited` lacks a column, is empty or holds several tokens, temperatures or strips, or a count, probability
+        or weight in it is not finite or is negative.
     """
     check_columns(visited, ["floor", "sites"], "visited")
+    if not len(visited):
+        raise ValueError("visited must hold a state, got none")
     means = _weighted_means(visited)
     if list(means.index) != list(range(int(visited.floor.iloc[0]) + 1, int(visited.sites.iloc[0]) + 1)):
         return np.nan

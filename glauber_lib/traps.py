@@ -212,9 +212,10 @@ def modal_state(visits: Visits, first: int, last: int) -> tuple[np.ndarray, floa
     Raises
     ------
     ValueError
-        For steps that the visits do not cover, as those after a chain was stopped.
+        For steps that the visits do not cover, as those after a chain was stopped, or visits not in whole steps.
     """
     states, entered, durations = visits
+    entered, durations = check_whole(entered, "steps of visits"), check_whole(durations, "steps of visits")
     if not 0 <= first <= last <= entered[-1] + durations[-1]:
         raise ValueError(f"the visits cover steps 0..{entered[-1] + durations[-1]}, got {first}..{last}")
     a, b = np.searchsorted(entered, [first, last], side="right") - 1

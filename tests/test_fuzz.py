@@ -27,6 +27,7 @@ ELSEWHERE = {  # what is tried by tests of its own, and why not here
     "paper.compare.write": "writes files", "paper.cache.drop": "removes files",
     "modules": "asks a network of torch", "classifiers": "reads weights", "traces.where_met": "asked at every step",
 }  # fmt: skip
+KEEPS_TYPE = ("checks.check_labels", "draws.chunks", "paper.keys.describe")  # and what they hold
 AS_IT_IS = ("checks.unmasked", "draws.weights", "draws.probabilities")  # let a nan pass, as they say
 
 CALLS = {
@@ -111,7 +112,7 @@ def test_odd_arguments(name, world, tmp_path, monkeypatch):
         for k in rng.choice(names, size=min(len(names), 1 + (rng.random() < 0.2)), replace=False):
             arguments[k], same = fuzz.odd_like(trial.arguments[k], rng)
             says_the_same &= same
-        judge(trial, arguments, usual if works and says_the_same else None)
+        judge(trial, arguments, usual if works and says_the_same and name not in KEEPS_TYPE else None)
 
 
 def judge(trial, arguments, usual):
@@ -124,16 +125,16 @@ def judge(trial, arguments, usual):
     except Hang:
         raise AssertionError(f"{said} takes more than {PATIENCE} s") from None
     except (ValueError, TypeError, AttributeError) as error:  # the last: an argument of another type
-        assert trial.model.answered == answered or "model" not in arguments, (
-            f"{said}: {error!r} after a model was asked"
-        )
+        early = trial.model.answered == answered or "model" not in arguments
+        cold = "the chain is reducible" in str(error)  # at a small temperature, as only the answers show
+        assert early or cold, f"{said}: {error!r} after a model was asked"
         return
     except Exception as error:
         assert type(error).__name__ in trial.doc, f"{said}: {error!r} is not documented"
         return
     if not trial.is_class:
         assert usual is None or fuzz.same(found, usual), f"{said}: {found!r:.200} instead of {usual!r:.200}"
-        documented = "nan" in trial.doc or "NaN" in trial.doc or trial.name in AS_IT_IS
+        documented = "nan" in trial.doc or "NaN" in trial.doc or trial.name in AS_IT_IS + KEEPS_TYPE
         assert documented or not fuzz.has_nan(found), f"{said}: {found!r:.300} has a nan"
     changed = [k for k, v in before.items() if not fuzz.same(v, arguments[k])]
     assert not changed, f"{said} changed {changed}"

@@ -1,10 +1,26 @@
 """What measurements make of input that is complete but odd: no constant, bounds over bounds, equal units, few fits."""
 
+import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from conftest import random_table
 
-from glauber_lib import censored, contraction, controls, growth, influence, stats
+from glauber_lib import (
+    censored,
+    contraction,
+    controls,
+    draws,
+    growth,
+    influence,
+    plotting,
+    resampling,
+    stats,
+    strips,
+    traps,
+)
+from glauber_lib.paper.passages import load_passages
 from glauber_lib.stats import Estimate
 
 
@@ -97,3 +113,41 @@ def test_oscillations_of_several_contexts_are_no_matrix():
     with pytest.raises(ValueError, match="square"):
         influence.sufficient_temperature(np.ones((5, 3, 3)))
     assert influence.sufficient_temperature([[0.0, 1.0], [np.inf, 0.0]]) == np.inf
+
+
+HALVES = torch.full((4, 4, 1), 0.5, dtype=torch.float64)
+VISITED = pd.DataFrame(columns=["token", "temperature", "count", "up", "down", "weight", "floor", "sites"], dtype=float)
+VISITS = (np.array([[0, 1], [1, 1]]), np.array([0, 4]), np.array([4.0, np.nan]))
+REFUSED = {  # what a long fuzz found: an error of numpy, torch or another package, or nan
+    "one score": ("scores must have shape", lambda: controls.first_crossings(3, 0.5)),
+    "no look": ("scores must have shape", lambda: controls.first_crossings(np.zeros((0, 4)), 0.5)),
+    "weights of three axes": ("rows of weights", lambda: draws.inverse_cdf(HALVES, HALVES[:, 0, 0])),
+    "no name": ("an empty one", lambda: load_passages("")),
+    "no number": ("n_passages", lambda: load_passages(n_passages="many")),  # type: ignore
+    "a masked seed": ("seed", lambda: load_passages(seed=np.ma.masked)),  # type: ignore
+    "no point": ("points must have shape", lambda: plotting.trajectory(plt.figure().add_subplot(), np.zeros((0, 2)))),
+    "masked resamples": ("n_resamples", lambda: resampling.bca_interval(np.mean, 30, np.ma.masked, 0)),  # type: ignore
+    "no state": ("hold a state", lambda: strips.escape_by_counts(VISITED)),
+    "a stay of nan": ("steps of visits", lambda: traps.modal_state(VISITS, 0, 3)),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_a_long_fuzz_found_is_refused(what):
+    match, call = REFUSED[what]
+    with pytest.raises(ValueError, match=match):
+        call()
+
+
+def test_a_design_is_fitted_to_the_last_digit_whatever_its_order_in_memory():
+    rng = np.random.default_rng(2)
+    design = np.column_stack([np.ones(40), rng.uniform(1, 5, (40, 3))])
+    time, seen = np.exp(design.sum(1) / 4 + rng.normal(size=40)), rng.random(40) < 0.8
+    one, other = (censored.fit_log_normal(time, seen, x) for x in (design, np.asfortranarray(design)))
+    assert one.coefficients.tolist() == other.coefficients.tolist()
+
+
+def test_a_token_that_is_a_whole_float_is_the_token():
+    run = strips.StripRun(pd.DataFrame(), np.array([[0, 1], [0, 0]]), np.array([0, 0]), np.array([3, 2]), 0)
+    one, other = (strips.visited_drift(random_table(2, 2), run, token, 1.0) for token in (1, np.float64(1)))
+    pd.testing.assert_frame_equal(one, other)

@@ -34,9 +34,16 @@ def load_passages(
     Raises
     ------
     ValueError
-        If the file or dataset is not there, or has no usable passage; if a line holds no passage, a blank one or one
-        whose id is neither a text nor a whole number, or two have one id or one text; for a revision of what has none.
+        If the file or dataset is not there, has no name or no usable passage; if a line holds no passage, a blank one
+        or one whose id is neither a text nor a whole number, or two have one id or one text; for a revision of what has
+        none; if `n_passages` is no whole number >= 1, or `seed` none in 0 .. 2**32 - 1.
+    OSError
+        Of the system, for a name longer than it takes.
     """
+    if not str(source):
+        raise ValueError("need the name of a file of passages or of a dataset, got an empty one")
+    n_passages = None if n_passages is None else check_count(n_passages, "n_passages", least=1)
+    seed = check_count(seed, "seed", most=2**32 - 1)
     path = embedded.DATA / "passages.jsonl" if source == "passages" else Path(source)
     if path.suffix in (".jsonl", ".txt"):
         hub.refuse_revision(source, revision, "a file")
