@@ -58,8 +58,7 @@ def load_passages(
             lines = {number: line.strip() for number, line in enumerate(file, 1) if line.strip()}
         return _passages_of_lines(path, lines)
     hub.refuse_revision(source, revision)
-    n_passages = 2_000 if n_passages is None else check_count(n_passages, "n_passages", least=1)
-    return _marco_passages(hub.mirrored(str(source)), n_passages, seed, revision)
+    return _marco_passages(hub.mirrored(str(source)), n_passages or 2_000, seed, revision)
 
 
 def _passages_of_lines(path, lines):
