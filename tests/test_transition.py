@@ -131,18 +131,22 @@ def test_of_a_center_that_is_a_temperature_the_shorter_step_beside_it_counts():
 
 
 def test_of_a_center_that_is_a_temperature_the_median_there_is_none_of_the_curve():
-    tables = []
-    for n, times in ((5, (48, 40, 20, 9)), (9, (119, 119, 60, 30))):  # half of the pairs of five meet at the second
-        for temperature, time in zip((1.0, 1.5, 2.0, 3.0), times, strict=True):
-            met = time < budget(n, KAPPA) and np.arange(8) < (4 if temperature == 1.5 else 8)
-            columns = {"pair": np.arange(8), "met": met, "time": np.where(met, time, budget(n, KAPPA))}
-            tables.append(pd.DataFrame({"n": n, "temperature": temperature, **columns}))
-    frame, found = pd.concat(tables), []
-    for unit in np.geomspace(0.3, 3.0, 60):  # another unit of temperature is another rounding
-        fits = fit_transitions(frame.assign(temperature=unit * frame.temperature), KAPPA, n_resamples=2)
-        assert fits[5].center == pytest.approx(1.5 * unit)
-        found.append(ratio_at(fits, 1.9 * unit).value)
-    np.testing.assert_allclose(found, found[0], rtol=1e-6)
+    rng = np.random.default_rng(1)
+    for _ in range(60):
+        grid, tables = np.exp(np.cumsum(rng.uniform(0.1, 0.5, 4))), []
+        times = {n: np.sort(rng.integers(3, budget(n, KAPPA) // 2, 3))[::-1] for n in (5, 9)}
+        for n, some in times.items():
+            for k, count in enumerate((0, 2, 4, 4)):  # half of the pairs meet at the second temperature
+                met = np.arange(4) < count
+                time = np.where(met, some[k - 1], budget(n, KAPPA))
+                columns = {"n": n, "temperature": grid[k], "pair": np.arange(4), "met": met, "time": time}
+                tables.append(pd.DataFrame(columns))
+        at, scaled = np.sqrt(grid[1] * grid[2]), {}
+        for n, some in times.items():
+            ends = [np.log(budget(n, KAPPA)), np.log(some[1])]
+            scaled[n] = np.interp(np.log(at), np.log(grid[1:3]), ends) - np.log(n * np.log(n))
+        found = ratio_at(fit_transitions(pd.concat(tables), KAPPA, n_resamples=2), at).value
+        assert found == pytest.approx(np.exp(scaled[9] - scaled[5]), rel=1e-6)
 
 
 def test_means_of_shares_that_are_one_half_but_for_rounding_are_one_half():
