@@ -138,8 +138,8 @@ def inverse_cdf(weights: torch.Tensor, uniform: torch.Tensor) -> tuple[torch.Ten
         Of torch, where there is no token.
     """
     if weights.ndim != 2 or uniform.shape != weights.shape[:1]:
-        got = f"weights of shape {tuple(weights.shape)} and uniforms of shape {tuple(uniform.shape)}"
-        raise ValueError(f"need rows of weights and one uniform for each, got {got}")
+        got = f"shapes {tuple(weights.shape)} and {tuple(uniform.shape)}"
+        raise ValueError(f"need weights (rows, tokens) and one uniform for each of {len(weights)} rows, got {got}")
     if weights.dtype != torch.float64 or uniform.dtype != torch.float64:
         check_precision(weights.dtype, "weights")
         check_precision(uniform.dtype, "uniforms")

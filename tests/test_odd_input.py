@@ -121,7 +121,7 @@ VISITS = (np.array([[0, 1], [1, 1]]), np.array([0, 4]), np.array([4.0, np.nan]))
 REFUSED = {  # what a long fuzz found: an error of numpy, torch or another package, or nan
     "one score": ("scores must have shape", lambda: controls.first_crossings(3, 0.5)),
     "no look": ("scores must have shape", lambda: controls.first_crossings(np.zeros((0, 4)), 0.5)),
-    "weights of three axes": ("rows of weights", lambda: draws.inverse_cdf(HALVES, HALVES[:, 0, 0])),
+    "weights of three axes": ("one uniform for each", lambda: draws.inverse_cdf(HALVES, HALVES[:, 0, 0])),
     "no name": ("an empty one", lambda: load_passages("")),
     "no number": ("n_passages", lambda: load_passages(n_passages="many")),  # type: ignore
     "a masked seed": ("seed", lambda: load_passages(seed=np.ma.masked)),  # type: ignore
