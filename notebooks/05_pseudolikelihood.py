@@ -1053,7 +1053,8 @@ summary.columns = [" ".join(column) for column in summary.columns]
 run.save_table(summary.reset_index(), "pseudolikelihood-templates")
 
 # %% [markdown]
-# **Coalescence.** Two chains from different passages with the same random numbers choose the same sites, and draw their tokens by the same uniforms. The share of pairs that meet within the budget is measured at a high temperature, where pairs can meet; no claim is made of it.
+# **Coalescence.** Two chains from different passages with the same random numbers choose the same sites, and draw their tokens by the same uniforms. The share of pairs that meet within the budget is
+# measured in the profile `desk`, at a high temperature, where pairs can meet; no claim is made of it. How fast kernels mix is solved exactly on the templates above.
 
 # %%
 # NBVAL_CHECK_OUTPUT
