@@ -342,7 +342,7 @@ run.save_figure(waterfall_figure, "bounds-waterfall")
 # number, and so are the rows of one passage with more and with fewer replacements. The row of ρ(C) is no step between the α of all contexts and that of
 # one passage: what typical contexts lose is the ratio of these two, in the note of `typical-contexts`. $\tau_c$ depends on the budget κ n log n, and the drawn changes on
 # chains of a few sweeps and on a coarse grid of temperatures: the last rows are no bounds. The default profile has one length, with the ratios written
-# beside it; `desk` has five, whose ratios stand in the table `waterfall`. There the loss to the α of one passage, and from a chain state to a drawn change, grows with n.
+# beside it; `desk` has five, whose ratios stand in the table `waterfall` (at n = 20 the row of tanh lies above the temperatures tried). There the loss to the α of one passage, and from a chain state to a drawn change, grows with n.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -923,7 +923,7 @@ run.save_figure(drift_figure, "bounds-drift")
 # NBVAL_CHECK_OUTPUT
 over = f"‘{mark}’ at {floor + 1} to {drift_sites - 1} of {drift_sites} sites, τ = {strip_temperatures[0]:g}"
 certified = Estimate(inner.lead.min(), None, inner.chain.nunique(), "chains", "upper bound")
-note = f"{over}; {(inner.lead > 0).mean():.0%} of {len(inner)} states of chains have a lead; least of filler {departures.lead[0]:.3g}"
+note = f"{over}; {(inner.lead > 0).sum()} of {len(inner)} states of chains have a lead; least of filler {departures.lead[0]:.3g}"
 run.claim("bounds/some-token-makes-a-basin", certified, note=note)
 
 weakest = strips.mean_lead(inner).idxmin()
@@ -1088,7 +1088,7 @@ run.save_figure(escape_figure, "bounds-escape")
 # %% [markdown]
 # The figure shows how long traps hold fresh chains against the time of the grown set and against that of the representative alone, for both ways
 # to say when a trap ends, and how well each predictor ranks the durations. It does not show the durations of traps that outlast the budget:
-# triangles are lower limits. Single traps lie far off the line, most of all those whose set reached the cap.
+# triangles are lower limits. Durations of zero steps are drawn at one. Single traps lie far off the line, most of all those whose set reached the cap.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -1176,7 +1176,7 @@ run.claim("bounds/grown-set-escape", retention.exit_ratio(rows.in_set, rows.left
 #   oscillation to total variation. A drawn change instead of the worst and coalescence instead of one step lose less each.
 #   The drawn change contracts from one and a half times $\tau_c$ on (`drawn-change-over-boundary`); how far depends on the budget that defines $\tau_c$.
 #   The paper's conjecture is that typical contexts explain the looseness: one context instead of all is a small part of it, as far as the
-#   contexts tried show (`typical-contexts`). Whether states of a chain cross one below passages is a question of its own, and undecided
+#   contexts tried show (`typical-contexts`, a lower bound of that part). Whether states of a chain cross one below passages is a question of its own, and undecided
 #   (`chain-contexts-contract-earlier`).
 # - *Both theorems hold* where they were solved exactly. The theorem on slow mixing was put to the test by restricted language models too
 #   (`margin-theorem-holds`, `margin-bounds-escape`); in few of them does its bound on the mixing time say anything.
@@ -1187,6 +1187,7 @@ run.claim("bounds/grown-set-escape", retention.exit_ratio(rows.in_set, rows.left
 # - *Slow without a strong state.* The drift of '!' at the boundary is not confirmed: the expected count of '!' falls (`drift/!`). The strongest
 #   token of the scan holds chains longer when cold than its first state explains (`token-basin-escape`), but λ certifies nothing: some of the states
 #   that chains visit lose the token with higher probability than they gain it (`some-token-makes-a-basin`); in `desk` λ misses zero by a tenth.
+#   From the boundary states of `desk` at τ = 0.5, the paper's own test, the count of its strongest token '*' rises in all 200 (table `table2-drift`); the strip is warmer, so that chains leave it.
 #   On average the count rises (`visited-count-rises`). The mean probabilities of the visited states give, by the count alone, a time to leave within a factor of two of that of
 #   the same chains. Those of filler do so in `desk` too; in the default profile they give one that is shorter by more than an order of magnitude.
 #   In `desk` two of 30 chains left the strip at the lower temperature, so the time there is known to a factor of five.
@@ -1196,7 +1197,7 @@ run.claim("bounds/grown-set-escape", retention.exit_ratio(rows.in_set, rows.left
 #   sets reached their cap. The set ranks traps better than the single state does in `desk`, by both endings (`grown-set-ranks-better`); the default profile has too few chains to tell.
 # - *The paper's bound.* Its size says nothing for these traps (`worst-case-bound-is-loose`); a colder trap of Table 5 may be held by its bound for
 #   more than one step. The smallest gap orders the stays in single states nearly by definition (`worst-case-bound-ranks-stays`). For traps
-#   the claim asks for both endings, and is undecided: in `desk` the gap goes with the ends by windows and not with those by returns (`worst-case-bound-ranks-traps`). The bound was not tested against h.
+#   the claim asks for both endings, and is undecided: in `desk` the gap goes with the ends by windows; whether it goes with those by returns is not told (`worst-case-bound-ranks-traps`). The bound was not tested against h.
 
 # %%
 run.finish()
