@@ -12,15 +12,24 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import ArrayLike
 
 from glauber_lib.answers import ask, refuse_unable_to_hide
 from glauber_lib.blocks import Blocks, block_matrices, blocks_of_size
-from glauber_lib.checks import check_contexts, check_count, check_indices, check_seed, check_state, check_temperature
+from glauber_lib.checks import (
+    ABSENT,
+    check_contexts,
+    check_count,
+    check_indices,
+    check_seed,
+    check_state,
+    check_temperature,
+)
 from glauber_lib.draws import probabilities
 from glauber_lib.exact import mixing_time, spectral_gap, stationary_law
 from glauber_lib.incompatibility import Rectangles, measure_rectangles
-from glauber_lib.models import ConditionalModel, RestrictedModel, all_states
+from glauber_lib.models import ConditionalModel, RestrictedModel, all_states, hidden_besides
 
 # Texts ---------------------------------------------------------------------------------------------------------------
 
@@ -191,6 +200,47 @@ def _interaction(model, states, sites, own, right, replacements, temperature, rn
 # Small systems of a language model -----------------------------------------------------------------------------------
 
 
+class _Words(RestrictedModel):
+    """A `RestrictedModel` in which hidden sites hold the words too: of a joint law the restricted joint.
+
+    The law of a site with others hidden is that of the site and then, in rising order, of the others by the model's own
+    conditionals, summed over the words of the others. No conditional of the model is asked for twice.
+    """
+
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        self._known: dict[tuple, torch.Tensor] = {}
+
+    def scores(self, states: Any, sites: Any, hidden: Any = None) -> torch.Tensor:
+        """Log-probabilities float[B, n_words], but for a constant of each row."""
+        states, sites = np.asarray(states), np.asarray(sites)
+        none = np.zeros(states.shape, bool)
+        others = hidden_besides(none if hidden is None else hidden, torch.tensor(states), torch.tensor(sites)).numpy()
+        found = self._log_law(states, sites, others)
+        if len(rows := np.flatnonzero(others.any(1))):
+            again = np.repeat(states[rows], self.n_tokens, axis=0)
+            again[np.arange(len(again)), np.repeat(sites[rows], self.n_tokens)] = np.tile(
+                range(self.n_tokens), len(rows)
+            )
+            left = np.repeat(others[rows], self.n_tokens, axis=0)
+            found[rows] += self.scores(again, left.argmax(1), left).logsumexp(1).view(len(rows), -1)
+        return found
+
+    def _log_law(self, states, sites, others):
+        """What the model itself says of each row, by all of its tokens; asked for where it is not known."""
+        shown = np.where(others, ABSENT, states)
+        shown[np.arange(len(sites)), sites] = ABSENT
+        keys = [(site, *row) for site, row in zip(sites.tolist(), shown.tolist(), strict=True)]
+        new = list({key: k for k, key in enumerate(keys) if key not in self._known}.values())
+        if new:
+            hidden = np.zeros((len(new), len(self.template)), bool)
+            hidden[:, self.sites] = others[new]
+            scores = ask(self.model, self.fill(states[new]), self.sites[sites[new]], hidden if hidden.any() else None)
+            laws = scores.log_softmax(1)[:, torch.as_tensor(self.tokens)]
+            self._known.update(zip([keys[k] for k in new], laws, strict=True))
+        return torch.stack([self._known[key] for key in keys])
+
+
 def solve_template(model: Any, template: ArrayLike, sites: ArrayLike, n_words: int) -> pd.DataFrame:
     """Every kernel of three neighbouring sites of a text, solved: what law it has, and how often that stutters.
 
@@ -201,7 +251,8 @@ def solve_template(model: Any, template: ArrayLike, sites: ArrayLike, n_words: i
     sites : array_like, int[k]
         The free sites.
     n_words : int
-        Words that they may hold, the same at each: the model's best predictions there, in turns.
+        Words that they may hold, the same at each: the model's best predictions there, in turns. Hidden sites hold
+        them too, so that of a joint law single sites and blocks in sequence have one stationary law.
 
     Returns
     -------
@@ -224,7 +275,7 @@ def solve_template(model: Any, template: ArrayLike, sites: ArrayLike, n_words: i
     scores = ask(model, np.tile(state, (len(sites), 1)), sites)
     ranked = scores.topk(n_words, dim=1).indices.cpu().numpy()  # (k, n_words)
     words = list(dict.fromkeys(ranked.T.ravel().tolist()))[:n_words]
-    small, n = RestrictedModel(model, state, sites, words), len(sites)
+    small, n = _Words(model, state, sites, words), len(sites)
     single, pairs, whole = blocks_of_size(n, 1), blocks_of_size(n, 2), [tuple(range(n))]
     moves: dict[str, tuple[Blocks, str]]
     moves = {"single": (single, "sequential"), "block2": (pairs, "sequential"), "whole": (whole, "sequential"),

@@ -98,3 +98,11 @@ def test_pairs_that_cannot_be_are_refused_before_the_model_is_asked():
     ):
         with pytest.raises(ValueError, match=message):
             stutter.pair_stutter(model, [[0, 0]], sites)
+
+
+def test_of_a_joint_law_single_sites_and_blocks_of_a_template_have_one_law():
+    # 0.04 to 0.10 where a hidden site was summed over the whole vocabulary
+    model, _ = random_joint(3, 12, seed=4)
+    table = stutter.solve_template(model, [0, 1, 2], [0, 1, 2], 4).set_index("kernel")
+    assert table.tv["block2"] < 1e-8 and table.tv["whole"] < 1e-8
+    assert table.tv["visible"] > 1e-3 and table.tv["hidden"] > 1e-3
