@@ -598,7 +598,7 @@ for axis, column in zip(axes, logged, strict=True):
 run.save_figure(figure, "incompatibility-training")
 
 # %% [markdown]
-# Zero is the first snapshot. The better a snapshot predicts held-out text, the further right it stands. The snapshots on the left differ little from the first. The last ones
+# Zero is the first snapshot. The better a snapshot predicts held-out text, the further right it stands. The Δ of the snapshots on the left is not told from that of the first. The last ones
 # predict better and are no less incompatible. The training is short, and one model's: the figure does not show what longer training does.
 
 # %%
