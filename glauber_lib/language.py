@@ -257,10 +257,10 @@ class MaskedLM(LanguageModel):
     def _scores(self, states, sites, hidden=None):
         positions = (sites + (first := len(self.before)))[:, None]
         ids = self.framed(states).scatter(1, positions, self._mask)
-        shared = hidden is not None and bool(hidden.any())  # rows of one state may ask at each of its hidden sites
-        if shared:
+        hidden = hidden if hidden is not None and hidden.any() else None
+        if hidden is not None:
             ids[:, first : first + states.shape[1]].masked_fill_(hidden, self._mask)
-        logits = self._logits_at(ids, positions, shared=True) if shared else self._logits(ids, positions)
+        logits = self._logits(ids, positions) if hidden is None else self._logits_at(ids, positions, shared=True)
         check_precision(logits.dtype, f"scores of model {self.name!r}")
         return logits[:, self._ids]
 
