@@ -523,7 +523,7 @@ panel_size(right)
 run.save_figure(figure, "incompatibility-persists")
 
 # %% [markdown]
-# Δ stays above the noise at every temperature tried. On the scale of the scores, τΔ, the mismatch is larger at the highest temperatures than at
+# Δ stays above the noise at every temperature tried. On the scale of the scores, τΔ, the mismatch is larger at the highest temperature than at
 # τ = 1; below τ = 1 the bars overlap and no trend is resolved. The right panel shows no law of model size: a few models decide nothing, and the published ones
 # were measured on other text.
 

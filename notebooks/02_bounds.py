@@ -1175,8 +1175,8 @@ run.claim("bounds/grown-set-escape", retention.exit_ratio(rows.in_set, rows.left
 # - *Why the threshold is loose.* The waterfall divides the ratio (`threshold-over-boundary`) into steps. The largest loss is that from the scores'
 #   oscillation to total variation. A drawn change instead of the worst and coalescence instead of one step lose less each.
 #   The drawn change contracts from one and a half times $\tau_c$ on (`drawn-change-over-boundary`); how far depends on the budget that defines $\tau_c$.
-#   The paper's conjecture is that typical contexts explain the looseness: one context instead of all is at least 1.6 of 24 in the default profile and 1.5 of 32 in `desk`;
-#   how large that part is at most is not known (`typical-contexts`). Whether states of a chain cross one below passages is a question of its own, and undecided
+#   The paper's conjecture is that typical contexts explain the looseness: one context instead of all is 1.6 of 24 in the default profile, with four replacements, and 1.5 of 32 in `desk`, with fifty (`typical-contexts`).
+#   Both of its parts are lower bounds: more contexts raise the ratio, more replacements lower it. Whether states of a chain cross one below passages is a question of its own, and undecided
 #   (`chain-contexts-contract-earlier`).
 # - *Both theorems hold* where they were solved exactly. The theorem on slow mixing was put to the test by restricted language models too
 #   (`margin-theorem-holds`, `margin-bounds-escape`); in few of them does its bound on the mixing time say anything.
@@ -1186,8 +1186,8 @@ run.claim("bounds/grown-set-escape", retention.exit_ratio(rows.in_set, rows.left
 #   the price well is undecided, with the 60 templates of `desk` too (`delta-ranks-price`).
 # - *Slow without a strong state.* The drift of '!' at the boundary is not confirmed: the expected count of '!' falls (`drift/!`). The strongest
 #   token of the scan holds chains longer when cold than its first state explains (`token-basin-escape`), but λ certifies nothing: some of the states
-#   that chains visit lose the token with higher probability than they gain it (`some-token-makes-a-basin`); in `desk` λ misses zero by a tenth.
-#   From the boundary states of `desk` at τ = 0.5, the paper's own test, the count of its strongest token '*' rises in all 200 (table `table2-drift`); the strip is warmer, so that chains leave it.
+#   that chains visit lose the token with higher probability than they gain it (`some-token-makes-a-basin`); in `desk` λ misses zero by a tenth, in the default profile by 42.
+#   From the boundary states of `desk` at τ = 0.5, the paper's own test, the count of its strongest token '*' rises in all 200 (table `table2-drift`); that of the default profile's strongest token rises in 2 of 60; the strip is warmer, so that chains leave it.
 #   On average the count rises (`visited-count-rises`). The mean probabilities of the visited states give, by the count alone, a time to leave within a factor of two of that of
 #   the same chains. Those of filler do so in `desk` too; in the default profile they give one that is shorter by more than an order of magnitude.
 #   In `desk` two of 30 chains left the strip at the lower temperature, so the time there is known to a factor of eight. The strip begins in a state with large gaps, which alone holds chains for part of the stay, so it is no test of many weak states.

@@ -659,13 +659,14 @@ run.claim("crossover/rhat-sees-the-transition", hottest, note=note)
 # Two profiles are reported: the default one (30 passages to n = 28, 20 pairs a point, `minilm-6l`) and `desk` (100 passages to n = 32, 80 pairs a point at
 # six lengths, `distilbert-fast`). The verdicts of each stand in its `claims.md`.
 #
-# **Seen.** Pairs pass smoothly from rarely meeting to nearly always meeting as temperature rises, at temperatures above the model's own
+# **Seen.** Pairs pass from rarely meeting to nearly always meeting as temperature rises, in `desk` smoothly (the default grid does not resolve how), at temperatures above the model's own
 # (`few-meet-at-the-coldest`, `transition-temperature`). At τ = 1 no pair of the default profile met within the budget, at τ = 0.8 none of `desk` of
 # seven tokens or more.
 # The transition temperature rises from the shortest texts to the longest although the budget grows like n log n (`transition-moves-up`);
+# with half of the budget the default profile no longer shows it, `desk` does;
 # neighbouring lengths are told apart in part, each interval at 95% by itself (note of the claim).
 # With time over n log n and temperature over $\tau_c(n)$ the curves of the shortest and the longest texts agree within the stated factor above
-# the transition in `desk`; the default profile's pairs are too few (`collapse`). At one and the same temperature the longer texts take longer (note of `collapse`).
+# the transition in `desk`; the default profile's pairs are too few (`collapse`). At one and the same temperature the longer texts of `desk` take longer (note of `collapse`).
 # On the solved chain coalescence and mixing take a similar number of steps; both vary little there (`coalescence-over-mixing`).
 #
 # **Taken back.** The drift at a fixed step does not grow with n as claimed. Before saturation the drift falls, because a longer text has fewer updates a
