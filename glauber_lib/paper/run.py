@@ -332,7 +332,8 @@ def _page_of(folder, results):
 def _writer_of(path):
     """The notebook that wrote a table or a figure, by the label in it; empty where it has none."""
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:  # the label stands at the front; a device may have no end
+            content = file.read(4096)
     except OSError:
         return ""
     marks = {".csv": b"# ", ".png": b"Description\0"}  # what stands before the label
