@@ -71,7 +71,7 @@ class Questions(Stored):
     @property
     def rectangles(self):
         """The rectangles."""
-        return Rectangles(*(getattr(self, name) for name in Rectangles.__dataclass_fields__))
+        return Rectangles(self.states, self.passage, self.i, self.j, self.b, self.d)
 
 
 def draw_questions(model, reference, passages, *, sites=2, rectangles=200, contexts=20, texts=20, seed=0):
