@@ -1068,13 +1068,17 @@ run.save_table(summary.reset_index(), "pseudolikelihood-templates")
 # measured in the profile `desk`, at a high temperature, where pairs can meet; no claim is made of it. How fast kernels mix is solved exactly on the templates above.
 
 # %%
-# NBVAL_CHECK_OUTPUT
 n_meeting, meeting_sweeps, warm = run["meeting_pairs"], run["meeting_sweeps"], run["meeting_temperature"]
 ends = np.arange(n_meeting) % len(starts), (np.arange(n_meeting) + len(starts) // 2) % len(starts)
+met = {}
 for arm in run["meeting_arms"]:
-    first_chain, second_chain = (
+    met[arm] = [
         looks_of(chains_of(arm, warm, starts[rows], run.seed + 5, meeting_sweeps), meeting_sweeps) for rows in ends
-    )
+    ]
+
+# %%
+# NBVAL_CHECK_OUTPUT
+for arm, (first_chain, second_chain) in met.items():
     together = (first_chain == second_chain).all(2)
     apart = (first_chain[-1] != second_chain[-1]).mean()
     share = stats.share_estimate(int(together.any(0).sum()), n_meeting, unit="pairs")
