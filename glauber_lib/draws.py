@@ -73,6 +73,23 @@ def uniforms(
     return out
 
 
+def site_stream(j: int) -> int:
+    """The stream of the j-th site of a step that draws several: 0 for the first, as of Glauber dynamics, else 15 + j.
+
+    TypeError unless it is an integer.
+    """
+    return 15 + j if operator.index(j) else 0
+
+
+def site_uniforms(seed: int, chains: Sequence[int] | np.ndarray, step: int, size: int) -> np.ndarray:
+    """Uniform numbers float64[B, size, 4]: four for each of `size` sites of one step, by their `site_stream`.
+
+    OverflowError or ValueError as `uniforms`.
+    """
+    each = [uniforms(seed, chains, step, 1, stream=site_stream(j)) for j in range(size)]
+    return np.concatenate(each, axis=1) if each else np.zeros((len(chains), 0, 4))
+
+
 def weights(scores: torch.Tensor, temperature: npt.ArrayLike) -> torch.Tensor:
     r"""Unnormalised conditional law float64[B, V] of scores [B, V] at temperatures [B].
 

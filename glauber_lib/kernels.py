@@ -16,7 +16,7 @@ model. `run` with `glauber` takes exactly the path of `chains.run_chains`.
   sites in the block this is independent parallel decoding (Li et al., 2024, Definition 4.1.11).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,14 +31,15 @@ from glauber_lib.checks import (
     check_count,
     check_frozen,
     check_indices,
+    check_numbers,
     check_seed,
     check_states,
     check_temperature,
 )
 from glauber_lib.checksums import model_checksum, vocabulary_checksum
-from glauber_lib.draws import chunks, inverse_cdf, uniforms, weights
+from glauber_lib.draws import chunks, inverse_cdf, site_stream, site_uniforms, uniforms, weights
 from glauber_lib.models import ConditionalModel
-from glauber_lib.traces import Trace, moves_before
+from glauber_lib.traces import Trace, moves_before, where_met
 
 Kernel = Callable[..., np.ndarray]  # takes what `glauber` takes and returns what it returns
 SCANS = ("random", "sweep", "sweep-down")
@@ -116,7 +117,7 @@ def update_block(
     size = len(free) if block is None else block
     if size > len(free):
         raise ValueError(f"block must be at most the number of free sites, got {size} of {len(free)}")
-    numbers = np.stack([draw() if j == 0 else draw(stream=15 + j) for j in range(size)])
+    numbers = np.stack([draw(stream=site_stream(j)) for j in range(size)])
     return _resample(model, state[None], free[None], np.array([temperature]), step, numbers[None], scan, inside)[0]
 
 
@@ -137,12 +138,46 @@ def _resample(model, states, free, temperatures, step, numbers, scan, inside):
         asked = np.repeat(after, len(part), axis=0), sites[:, part].ravel(), np.repeat(hidden, len(part), axis=0)
         asked = asked if hidden.sum(1).max() > 1 else asked[:2]  # the asked site is hidden anyway
         uniform, heat = numbers[:, part, 1].ravel(), np.repeat(temperatures, len(part))
-        drawn = np.empty(len(uniform), np.int64)
-        for some in chunks(np.arange(len(uniform)), 256):
-            law = weights(ask(model, *(x[some] for x in asked)), heat[some])
-            drawn[some] = inverse_cdf(law, torch.tensor(uniform[some], device=law.device))[0].cpu().numpy()
+        drawn, _ = draw_tokens(model, asked, heat, uniform)
         after[rows, sites[:, part]] = drawn.reshape(len(states), len(part))
     return after
+
+
+def draw_tokens(
+    model: ConditionalModel, asked: Sequence[np.ndarray], temperatures: npt.ArrayLike, uniform: npt.ArrayLike
+) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens drawn at a site of each of K states, and the probability of each, asked for 256 rows at a time.
+
+    Parameters
+    ----------
+    model : ConditionalModel
+    asked : tuple of ndarray
+        What `scores` is asked: states int64[K, n], sites int64[K], and perhaps hidden sites bool[K, n].
+    temperatures : float or array_like, float[K]
+    uniform : array_like, float[K]
+        The numbers drawn with, in [0, 1).
+
+    Returns
+    -------
+    tokens : ndarray, int64[K]
+    probabilities : ndarray, float64[K]
+
+    Raises
+    ------
+    ValueError
+        For arguments that are not one for each state, numbers outside [0, 1), a temperature that is not positive and
+        finite, and as `answers.ask`.
+    """
+    uniform = check_numbers(uniform, "uniform", listed=True)
+    temperatures, asked = check_temperature(temperatures, uniform.shape), [np.asarray(part) for part in asked]
+    if any(len(part) != len(uniform) for part in asked) or not ((uniform >= 0) & (uniform < 1)).all():
+        raise ValueError(f"need one number in [0, 1) for each of the states, got {uniform.shape}")
+    tokens, chances = np.empty(len(uniform), np.int64), np.empty(len(uniform))
+    for some in chunks(np.arange(len(uniform)), 256):
+        law = weights(ask(model, *(part[some] for part in asked)), temperatures[some])
+        token, low, high = inverse_cdf(law, torch.tensor(uniform[some], device=law.device))
+        tokens[some], chances[some] = token.cpu().numpy(), (high - low).cpu().numpy()
+    return tokens, chances
 
 
 def run(
@@ -219,7 +254,7 @@ def run(
         state, free = state[state != ABSENT], np.flatnonzero(~frozen[row] & (state != ABSENT))
         free.flags.writeable = False
         for step in range(n_steps):
-            if until is not None and _met(until, state):
+            if until is not None and where_met(until, state[None].copy())[0]:
                 stopped[row] = step
                 break
             draw = partial(_draw, seed, chains[row], step)
@@ -228,7 +263,7 @@ def run(
             after = _next_state(after, state, free, model.n_tokens, step)
             moves += [(step, row, site, state[site], after[site]) for site in np.flatnonzero(after != state)]
             state = after
-        if until is not None and stopped[row] < 0 and _met(until, state):
+        if until is not None and stopped[row] < 0 and where_met(until, state[None].copy())[0]:
             stopped[row] = n_steps
     step, chain, site, old, new = moves_before(n_steps, [np.array(moves, dtype=np.int64).reshape(-1, 5).T])
     return Trace(
@@ -266,30 +301,17 @@ def _run_blocks(model, initial, frozen, n_steps, temperature, seed, chains, unti
         free = np.nonzero(~frozen[rows, :n])[1].reshape(len(rows), m)
         for step in range(n_steps + 1):
             if until is not None:
-                met = np.array([_met(until, state) for state in states], bool)
+                met = where_met(until, states.copy())
                 stopped[rows[met]] = step
                 rows, states, free = rows[~met], states[~met], free[~met]
             if step == n_steps or not len(rows):
                 break
-            numbers = [
-                uniforms(seed, chains[rows], step, 1, stream=15 + j if j else 0)
-                for j in range(m if block is None else int(block))
-            ]
-            after = _resample(
-                model, states, free, temperature[rows], step, np.concatenate(numbers, axis=1), scan, inside
-            )
+            numbers = site_uniforms(seed, chains[rows], step, m if block is None else int(block))
+            after = _resample(model, states, free, temperature[rows], step, numbers, scan, inside)
             row, site = np.nonzero(after != states)
             moves += zip(np.full(len(row), step), rows[row], site, states[row, site], after[row, site], strict=True)
             states = after
     return moves, stopped
-
-
-def _met(until, state):
-    """Whether a condition holds in a state; ValueError where it does not say."""
-    met = np.asarray(until(state[None].copy()))
-    if met.shape != (1,) or met.dtype != bool:
-        raise ValueError(f"until must return bool[1], one truth value for each state, got {met.dtype}{list(met.shape)}")
-    return bool(met[0])
 
 
 def _name_of(kernel, blocks):

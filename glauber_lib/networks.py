@@ -120,8 +120,8 @@ def hidden_at(
     """
     if shared:
         distinct, row = torch.unique(ids, dim=0, return_inverse=True)
-        every = torch.arange(ids.shape[1], device=ids.device).expand(len(distinct), -1)
         if len(distinct) < len(ids):
+            every = torch.arange(ids.shape[1], device=ids.device).expand(len(distinct), -1)
             return hidden_at(network, distinct, every, causal=causal)[row[:, None], positions]
     if network.config.model_type not in ONE_QUERY:
         return _at(network.base_model(input_ids=ids).last_hidden_state, positions)

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
 
-from glauber_lib.answers import ask, refuse_unable_to_hide
+from glauber_lib.answers import refuse_unable_to_hide
 from glauber_lib.checks import (
     check_chains,
     check_contexts,
@@ -21,7 +20,8 @@ from glauber_lib.checks import (
     check_temperature,
     unmasked,
 )
-from glauber_lib.draws import chunks, inverse_cdf, uniforms, weights
+from glauber_lib.draws import site_uniforms
+from glauber_lib.kernels import draw_tokens
 from glauber_lib.models import ConditionalModel
 
 REASONS = ("uncertain", "stutter")
@@ -99,13 +99,9 @@ def unmask(
     for r in range(1, rounds + 1):
         rows, sites = np.nonzero(now)
         calls += len(rows)
-        numbers, before = _numbers(seed, chains, r - 1, states.shape[1]), states.copy()
-        for some in chunks(np.arange(len(rows)), 256):
-            row, site = rows[some], sites[some]
-            law = weights(ask(model, before[row], site, now[row]), np.full(len(some), temperature))  # (256, V)
-            tokens, low, high = inverse_cdf(law, torch.tensor(numbers[row, site], device=law.device))
-            states[row, site] = tokens.cpu().numpy()
-            certainty[row, site] = (high - low).cpu().numpy()
+        uniform = site_uniforms(seed, chains, r - 1, states.shape[1])[rows, sites, 1]
+        asked = states[rows], sites, now[rows]
+        states[rows, sites], certainty[rows, sites] = draw_tokens(model, asked, temperature, uniform)
         drawn.append(now)
         kept.append(states.copy())
         now = _hidden_again(states, marked, certainty, 1 - r / rounds, remask) if r < rounds else now
@@ -114,11 +110,6 @@ def unmask(
             kept += [states.copy()] * (rounds - r)
             break
     return Unmasking(np.stack(kept), np.stack(drawn), certainty, calls)
-
-
-def _numbers(seed, chains, step, n):
-    """The uniform of each chain and site for its token, float64[B, n]."""
-    return np.stack([uniforms(seed, chains, step, 1, stream=15 + i if i else 0)[:, 0, 1] for i in range(n)], axis=1)
 
 
 def _hidden_again(states, marked, certainty, share, remask):

@@ -96,8 +96,9 @@ def draw_questions(model, reference, passages, *, sites=2, rectangles=200, conte
     both = replacement_tokens(model, short, 2, seed=seed)  # (C, n, 2): the best prediction and a random token
     tried = both[np.arange(len(short)), :, np.arange(len(short)) % 2]
     long = states[rng.permutation(len(states))[:texts]]
-    fields = {name: value for name, value in vars(drawn).items() if name != "vocabulary_checksum"}
-    return Questions(reference=reference, sites=asked, **fields, contexts=short, replacements=tried, texts=long)
+    return Questions(
+        reference, asked, drawn.states, drawn.passage, drawn.i, drawn.j, drawn.b, drawn.d, short, tried, long
+    )
 
 
 def row_sums(model, contexts, replacements):

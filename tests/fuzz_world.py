@@ -282,6 +282,13 @@ def build():
         "draws.probabilities": {"scores": scores, "temperature": np.ones(ROWS)},
         "draws.inverse_cdf": {"weights": weights, "uniform": torch.rand(ROWS, dtype=torch.float64)},
         "draws.uniforms": {"chains": [0, 1], "first_step": 0, "n_steps": 3},
+        "draws.site_uniforms": {"chains": [0, 1], "step": 0, "size": 3},
+        "draws.site_stream": {"j": 2},
+        "kernels.draw_tokens": {
+            "asked": (states, np.zeros(ROWS, int)),
+            "temperatures": np.ones(ROWS),
+            "uniform": rng.random(ROWS),
+        },
         "couplings.maximal_coupling": {
             "p": weights / weights.sum(1, keepdim=True),
             "q": torch.full((ROWS, TOKENS), 1 / TOKENS, dtype=torch.float64),
