@@ -5,7 +5,7 @@ vocabulary.
 """
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,7 +23,7 @@ from glauber_lib.loading import load_checkpoint
 from glauber_lib.models import hidden_besides, marginal_scores
 from glauber_lib.modules import describe_modules
 from glauber_lib.networks import HEADS, check_evaluating, check_masked, check_unhooked, hidden_at, n_positions
-from glauber_lib.vocabularies import check_special, distinct_ids, frame_of, ordinary_words, refuse_one_text, words_by_id
+from glauber_lib.vocabularies import allowed_ids, check_special, frame_of, ordinary_words, refuse_one_text, words_by_id
 
 
 class LanguageModel:
@@ -39,7 +39,7 @@ class LanguageModel:
         tokenizer: Any,
         *,
         name: str = "",
-        vocabulary: npt.ArrayLike | None = None,
+        vocabulary: npt.ArrayLike | Callable[[str], Any] | None = None,
         batch_tokens: int = 8_192,
         device: str | torch.device | None = None,
     ):
@@ -52,7 +52,7 @@ class LanguageModel:
         self.batch_tokens = check_count(batch_tokens, "batch_tokens", least=1)
         n_rows = network.config.vocab_size
         words = ordinary_words(tokenizer, n_rows, self._called)
-        self.vocabulary = np.asarray(words, np.int64) if vocabulary is None else distinct_ids(vocabulary, n_rows)
+        self.vocabulary = allowed_ids(vocabulary, words, tokenizer, n_rows)
         self._ids = torch.from_numpy(self.vocabulary).to(self.device)
         self.n_tokens = len(self.vocabulary)
         self._index = np.full(max(*words_by_id(tokenizer), n_rows - 1) + 1, -1)
@@ -196,9 +196,9 @@ class MaskedLM(LanguageModel):
         With a mask token.
     name : str
         Shown in tables.
-    vocabulary : sequence of int, optional
-        Vocabulary ids that a site may hold. Default: all but special tokens, placeholders ([unused…]) and ids that
-        the tokenizer does not know.
+    vocabulary : array_like of int or of str, or callable, optional
+        What a site may hold: ids, words as `words` writes them, or a condition on such a word. Default: all but special
+        tokens, placeholders ([unused…]) and ids that the tokenizer does not know (`vocabularies.allowed_ids`).
     batch_tokens : int
         Tokens of one forward pass: bounds the memory and changes no result but for rounding. Lowered where memory
         runs out.

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -165,6 +166,71 @@ class Trace(Stored):
     def final(self) -> np.ndarray:
         """States int64[B, n] at the end, a copy."""
         return self._final.copy()
+
+    def to_xarray(self, model: Any = None, *, steps: npt.ArrayLike | None = None) -> Any:
+        """The states as an `xarray.Dataset` with dimensions chain, draw and site.
+
+        Parameters
+        ----------
+        model : ConditionalModel, optional
+            The model of the trace, to measure margins with.
+        steps : array_like, int[K], optional
+            Steps after which a state is a draw, in rising order; default: after every step.
+
+        Returns
+        -------
+        xarray.Dataset
+            ``token`` (chain, draw, site), -1 where a shorter state is filled up; ``moves`` (chain, draw), how many the
+            chain has made so far; ``temperature`` (chain); ``frozen`` (chain, site); with a model ``margin`` (chain,
+            draw, site), the score of the token less the best other one (`margins.score_gaps`). The coordinates are the
+            numbers of chains, steps and sites; the settings are attributes.
+
+        Raises
+        ------
+        ModuleNotFoundError
+            Where xarray is not installed.
+        ValueError
+            For steps that are none of the trace or too many, or a model of another vocabulary.
+        """
+        from glauber_lib.exports import to_xarray
+
+        return to_xarray(self, model, steps)
+
+    def to_arviz(self, model: Any = None, *, steps: npt.ArrayLike | None = None) -> Any:
+        """The states as ArviZ takes them: an ``InferenceData``, from ArviZ 1 on an `xarray.DataTree`.
+
+        Its group ``posterior`` holds what `to_xarray` has for each draw, ``constant_data`` the rest. Parameters and
+        errors are those of `to_xarray`. A token is a name, not a number: `arviz.rhat` and `arviz.ess` say something of
+        ``moves``, ``margin`` or a count of your own, nothing of ``token``.
+        """
+        from glauber_lib.exports import to_arviz
+
+        return to_arviz(self, model, steps)
+
+    def to_pandas(self, model: Any = None) -> Any:
+        """The moves as a `pandas.DataFrame`, one row each.
+
+        Parameters
+        ----------
+        model : MaskedLM or CausalLM, optional
+            The model of the trace, to write tokens as words.
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``step, chain, temperature, site, old, new``, where ``chain`` is the chain's number; with a model
+            ``old_word, new_word`` too.
+
+        Raises
+        ------
+        ModuleNotFoundError
+            Where pandas is not installed.
+        ValueError
+            For a model of another vocabulary.
+        """
+        from glauber_lib.exports import to_pandas
+
+        return to_pandas(self, model)
 
     def visits(self, row: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The states that one chain visits, in order, and how long it stays in each.

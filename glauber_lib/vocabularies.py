@@ -1,7 +1,7 @@
 """What a tokenizer of transformers says: its words by id, its frame, and whether it is the tokenizer of a network."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -225,11 +225,54 @@ def _capitals_lost(tokenizer):
     return [word for k, word in words if k not in added and word != word.lower() and not word.startswith(PLACEHOLDERS)]
 
 
-def distinct_ids(vocabulary: npt.ArrayLike, n_rows: int) -> np.ndarray:
+def allowed_ids(
+    vocabulary: npt.ArrayLike | Callable[[str], Any] | None, ordinary: Sequence[int], tokenizer: Any, n_rows: int
+) -> np.ndarray:
+    """Vocabulary ids that a site may hold, int64[n_tokens], by one policy for all that is asked of a model.
+
+    Parameters
+    ----------
+    vocabulary : array_like of int or of str, or callable, optional
+        Ids, in their order; words as the tokenizer writes them, in their order; a condition on such a word, which the
+        ordinary words are asked in the order of their ids. None: all ordinary words.
+    ordinary : sequence of int
+        From `ordinary_words`.
+    tokenizer : transformers.PreTrainedTokenizerBase
+    n_rows : int
+        The network's ``vocab_size``.
+
+    Raises
+    ------
+    ValueError
+        Unless it comes to distinct rows of the network, at least one; for words that are no ordinary ones.
+    """
+    if vocabulary is None:
+        return np.asarray(ordinary, np.int64)
+    known = words_by_id(tokenizer)
+    if callable(vocabulary):
+        if not (chosen := [k for k in ordinary if vocabulary(known[k])]):
+            raise ValueError(f"vocabulary must allow a word at least, the condition holds for none of {len(ordinary)}")
+        return np.asarray(chosen, np.int64)
+    if isinstance(vocabulary, str):
+        raise ValueError(f"vocabulary must be a list of words or ids, got one text: {vocabulary[:60]!r}")
+    asked = np.asarray([*vocabulary] if isinstance(vocabulary, Set) else vocabulary)  # pyright: ignore[reportGeneralTypeIssues]
+    if asked.ndim == 1 and asked.dtype.kind in "UT":
+        ids = {known[k]: k for k in ordinary}
+        if lacking := [str(word) for word in asked if word not in ids]:
+            some = [known[k] for k in ordinary[:: max(1, len(ordinary) // 5)]][:5]
+            raise ValueError(
+                f"vocabulary has words that {type(tokenizer).__name__} lacks or keeps for itself: {lacking[:5]}; write "
+                f"them as model.words does, such as {some}"
+            )
+        asked = np.array([ids[word] for word in asked])
+    return _distinct_ids(asked, n_rows)
+
+
+def _distinct_ids(vocabulary, n_rows):
     """Vocabulary ids as int64[n_tokens]; ValueError unless they are distinct rows of a network."""
     ids = np.asarray(vocabulary)
     if ids.ndim != 1 or not len(ids) or ids.dtype.kind not in "iu" or len(np.unique(ids)) < len(ids):
-        raise ValueError(f"vocabulary must be distinct ids, at least one, got {vocabulary!r:.200}")
+        raise ValueError(f"vocabulary must be distinct ids or words, at least one, got {vocabulary!r:.200}")
     if ids.min() < 0 or ids.max() >= n_rows:
         raise ValueError(f"vocabulary must be ids 0 … {n_rows - 1} of the network, got {ids.min()} … {ids.max()}")
     return ids.astype(np.int64)

@@ -3,12 +3,18 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 import torch
 import transformers
 from conftest import MASKED, TEXTS, build_tiny, save_classifier, save_tiny
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
+from glauber_lib import checksums
+from glauber_lib.chains import run_chains
+from glauber_lib.exact import conditional_laws, transition_matrix
+from glauber_lib.incompatibility import measure_rectangles, sample_rectangles
+from glauber_lib.influence import measure_influence, replacement_tokens
 from glauber_lib.instruments import Embedder, PipelineTopicScorer, load_sentiment
 from glauber_lib.language import CausalLM, MaskedLM, load_model
 from glauber_lib.vocabularies import frame_of, ordinary_words, words_by_id
@@ -88,6 +94,56 @@ def test_an_id_that_a_tokenizer_in_python_does_not_have_is_no_word():
 def test_a_vocabulary_is_of_distinct_ids_of_the_network(ids, says, tiny):
     with pytest.raises(ValueError, match=says):
         MaskedLM(tiny["bert"].network, tiny["bert"].tokenizer, vocabulary=ids)
+
+
+def test_a_vocabulary_may_be_named_by_words_or_by_a_condition_on_them(tiny):
+    whole = tiny["bert"]
+    words = [word for word in whole.words(np.arange(whole.n_tokens)) if word.isalpha()]
+    assert 10 < len(words) < whole.n_tokens
+    make = lambda vocabulary: MaskedLM(whole.network, whole.tokenizer, vocabulary=vocabulary)  # noqa: E731
+    by_ids = whole.tokenizer.convert_tokens_to_ids(words)
+    models = [make(by_ids), make(words), make(np.array(words)), make(str.isalpha)]
+    assert all(model.vocabulary.tolist() == by_ids for model in models)
+    assert len({checksums.model_checksum(model) for model in models}) == 1
+    assert sorted(make({*words}).vocabulary) == by_ids  # a set has no order
+    assert make(words[::-1]).vocabulary.tolist() == by_ids[::-1]
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "says"),
+    [
+        (["the", "notaword"], r"lacks or keeps for itself: \['notaword'\]; write them as model.words does, such as"),
+        (["[MASK]"], r"lacks or keeps for itself: \['\[MASK\]'\]"),
+        ("the", "a list of words or ids, got one text: 'the'"),
+        (["the", "the"], "distinct"),
+        (lambda word: False, "the condition holds for none of"),
+        (["the", 500], "lacks"),
+        ([["the"]], "distinct ids or words"),
+    ],
+)
+def test_a_vocabulary_of_other_words_is_refused(vocabulary, says, tiny):
+    with pytest.raises(ValueError, match=says):
+        MaskedLM(tiny["bert"].network, tiny["bert"].tokenizer, vocabulary=vocabulary)
+
+
+def test_what_is_allowed_holds_for_chains_rectangles_influence_and_exact_answers_alike(tiny):
+    allowed = ["the", "of", "and", "in", "a"]
+    model = MaskedLM(tiny["bert"].network, tiny["bert"].tokenizer, vocabulary=allowed)
+    whole, state = tiny["bert"], [0, 1, 2]
+    trace = run_chains(model, [state] * 20, temperature=5.0, n_steps=60)
+    rectangles = sample_rectangles(model, [state], 40)
+    tried = replacement_tokens(model, [state], 4)
+    influence = measure_influence(model, [state], tried, [1.0])
+    written = [trace.new, rectangles.b, rectangles.d, tried.ravel()]
+    assert {word for tokens in written for word in model.words(tokens)} == {*allowed}
+    assert measure_rectangles(model, rectangles).delta.max() > 0 and influence.maximum.max() > 0
+    law = conditional_laws(model, 3)  # of every state, in the order of their codes
+    among = whole.scores(whole.states(["the of and"], n=3), [1])[0, [int(whole.tokens(word)[0]) for word in allowed]]
+    asked = np.ravel_multi_index(state, (5, 5, 5))
+    np.testing.assert_allclose(law[1, asked], among.double().softmax(0), rtol=1e-5)
+    assert transition_matrix(model, 3).shape == (125, 125)
+    with pytest.raises(ValueError, match=r"tokens outside the model's vocabulary \['to'\]"):
+        model.tokens("the to")
 
 
 # The frame ---------------------------------------------------------------------------------------------------------
