@@ -2,6 +2,7 @@
 PYTHON ?= python3
 PROFILE ?= mini
 NOTEBOOK ?=
+MODEL ?=
 BUILD ?= build/models
 PY := .venv/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -11,13 +12,13 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.t
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
-	@echo "PROFILE=smoke|mini|desk|paper and NOTEBOOK=NN_name, a file of notebooks/, choose what make paper runs"
+	@echo "PROFILE=smoke|mini|desk|paper and NOTEBOOK=NN_name, a file of notebooks/, choose what make paper runs; MODEL=a directory or a name runs it for that model, into build/"
 
 check: .venv/installed  ## whether a profile can run here: models, downloads, device, time (PROFILE=mini)
 	@$(PY) -m glauber_lib.paper.check --profile $(PROFILE)
 
-paper: .venv/installed  ## rebuild every figure and table of the paper's sections, 01 to 04 (PROFILE=mini, NOTEBOOK=all of them)
-	@$(PY) -m glauber_lib.paper --profile $(PROFILE) $(if $(NOTEBOOK),--notebook $(NOTEBOOK))
+paper: .venv/installed  ## rebuild every figure and table of the paper's sections, 01 to 04 (PROFILE=mini, NOTEBOOK=all of them, MODEL=those of the profile)
+	@$(PY) -m glauber_lib.paper --profile $(PROFILE) $(if $(NOTEBOOK),--notebook $(NOTEBOOK)) $(if $(MODEL),--model '$(MODEL)')
 
 companions: .venv/installed  ## the same for the notebooks beside the paper, 05 and on (PROFILE=mini)
 	@$(PY) -m glauber_lib.paper --profile $(PROFILE) --companions

@@ -39,7 +39,7 @@ def to_xarray(trace: Any, model: Any = None, steps: npt.ArrayLike | None = None)
 
 
 def _margins(trace, model, states):
-    """Gap of every site of every state float64[B, K, n], nan where a short state is filled up; each state asked once."""
+    """Gap of every site of every state float64[B, K, n], nan where a short state is filled up; each asked once."""
     refuse_other_vocabulary(model, trace)
     refuse_other_scores(model, trace, "the trace")
     different, where = np.unique(states.reshape(-1, states.shape[-1]), axis=0, return_inverse=True)

@@ -22,15 +22,17 @@ import pytest
 from conftest import TEXTS
 from markdown_it import MarkdownIt
 from PIL import Image
+from scipy.stats import permutation_test
 from tqdm.auto import tqdm
 
-from glauber_lib import embedded
+from glauber_lib import embedded, stats
 from glauber_lib.influence import measure_influence, replacement_tokens
 from glauber_lib.language import MaskedLM
 from glauber_lib.paper import (
     ROOT,
     Run,
     claims,
+    compare,
     keys,
     load_passages,
     load_profile,
@@ -790,6 +792,67 @@ def test_sizes_of_another_profile_are_named_in_all_that_is_written(root, monkeyp
     run.finish()
     for file in ("table.csv", "table.md", "claims.md", "results.json", "provenance.json"):
         assert re.search("mini(`? |.*)with the sizes of smoke", (run.figures / file).read_text()), file
+
+
+def test_one_model_takes_the_place_of_all_and_its_results_go_into_a_folder_of_their_own(root, monkeypatch):
+    plain = load_profile("mini", "04_basins")
+    monkeypatch.setenv("GLAUBER_MODEL", "org/my model")
+    named = load_profile("mini", "04_basins")
+    assert named == {**plain, "model": "org/my model", "models": ["org/my model"]}
+    assert {cost.model for cost in profiles.declared_cost(named)} == {"org/my model"}
+    run = Run("02_bounds", "mini")
+    assert run.figures == root / "build" / "mini-of-org-my-model" / "figures"
+    run.finish()
+    assert "mini for the model org/my model" in (run.figures / "claims.md").read_text()
+    monkeypatch.setenv("GLAUBER_SIZES", "smoke")
+    assert profiles.build_folder("mini").name == "mini-smoke-of-org-my-model"
+
+
+def test_of_one_model_nothing_is_compared_and_that_is_said(root, monkeypatch, capsys):
+    monkeypatch.setenv("GLAUBER_MODEL", "my-model")
+    Run("02_bounds", "mini").finish()
+    assert compare.report("mini", ["02_bounds"])
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "02_bounds: not compared, no values are expected of the model 'my-model'"
+    )
+
+
+def test_a_model_that_does_not_load_is_said_before_anything_runs(root, capsys, monkeypatch):
+    monkeypatch.delenv("GLAUBER_MODEL", raising=False)
+    assert runner.main(["--profile", "smoke", "--model", "no/such/model"]) == 2
+    assert "no masked model 'no/such/model'" in capsys.readouterr().err
+    assert "GLAUBER_MODEL" not in os.environ and not (root / "build").exists()
+
+
+def test_the_kernel_gets_the_model_of_a_directory_wherever_the_command_was_given(root, tiny_folders, monkeypatch):
+    monkeypatch.setenv("GLAUBER_MODEL", "")
+    monkeypatch.chdir(tiny_folders["bert"].parent)
+    told = 'import os\nopen("seen", "w").write(os.environ["GLAUBER_MODEL"])\n'
+    cells = f'# %% tags=["parameters"]\nprofile = "mini"\n\n# %%\n{told}'
+    (root / "notebooks" / "04_basins.py").write_text(HEADER + cells)
+    given = ["--profile", "smoke", "--notebook", "04_basins", "--jobs", "1", "--model", tiny_folders["bert"].name]
+    assert runner.main(given) == 0
+    assert (root / "seen").read_text() == str(tiny_folders["bert"])
+    [build] = (root / "build").glob("smoke-of-*")
+    assert (build / "04_basins.ipynb").is_file() and not (root / "build" / "smoke").exists()
+
+
+@pytest.mark.parametrize(
+    ("models", "said"), [(["a"], "one model shows no trend"), (["a", "b"], "as strong in any order")]
+)
+def test_one_model_shows_no_trend_over_models_and_two_do(models, said):
+    notebook = (ROOT / "notebooks" / "01_incompatibility.py").read_text()
+    [cell] = [cell for cell in notebook.split("# %%") if "incompatibility/size" in cell and "run.claim" in cell]
+    claimed, size = [], dict(zip(models, (1.0, 2.0), strict=False))
+    run = SimpleNamespace(seed=0, claim=lambda id, estimate, note: claimed.append((id, estimate is not None, note)))
+    names = {
+        "masked": models, "parameters": size, "means": {k: SimpleNamespace(value=v) for k, v in size.items()},
+        "stats": stats, "permutation_test": permutation_test, "np": np, "run": run,
+        "published": size, "PARAMETERS": size,
+    }  # fmt: skip
+    exec(cell[cell.index("sizes, deltas") :], names)
+    [(id, measured, note)] = claimed
+    assert id == "incompatibility/size" and measured == (len(models) > 1) and note.startswith(said)
 
 
 def test_keys_and_names_that_nothing_reads_are_refused(root):

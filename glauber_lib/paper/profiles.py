@@ -86,9 +86,15 @@ def sizes_profile(profile: str) -> str:
     return os.environ.get("GLAUBER_SIZES") or profile
 
 
+def one_model() -> str:
+    """The model that GLAUBER_MODEL names, which takes the place of all that a profile compares; otherwise empty."""
+    return os.environ.get("GLAUBER_MODEL") or ""
+
+
 def with_sizes(profile: str) -> str:
-    """How a profile is called in what a notebook writes, with the profile of its sizes where that is another one."""
-    return profile if (sizes := sizes_profile(profile)) == profile else f"{profile} with the sizes of {sizes}"
+    """How a profile is called in what a notebook writes, with the profile of its sizes and the model, where set."""
+    said = profile if (sizes := sizes_profile(profile)) == profile else f"{profile} with the sizes of {sizes}"
+    return f"{said} for the model {model}" if (model := one_model()) else said
 
 
 def _check_profile(profile, profiles, where=""):
@@ -120,7 +126,8 @@ def load_profile(profile: str, notebook: str) -> dict:
 
     The environment variable GLAUBER_SIZES names another profile to take the notebook's sizes and cost from: with
     ``GLAUBER_SIZES=smoke`` the models and data of ``paper`` go through everything in minutes. Models are no sizes:
-    those that the other profile's table names are left out.
+    those that the other profile's table names are left out. GLAUBER_MODEL names the one model of all notebooks, in the
+    place of ``model`` and ``models``; the control stays.
 
     Raises
     ------
@@ -138,7 +145,8 @@ def load_profile(profile: str, notebook: str) -> dict:
     _check_keys(profile, notebook, profiles, {**profiles[profile].get(notebook, {}), **table})
     sizes = {key: value for key, value in table.items() if key not in common}
     own = {key: value for key, value in profiles[profile].get(notebook, {}).items() if key in common}
-    return {**common, **sizes, **own}
+    model = one_model()
+    return {**common, **sizes, **own, **({"model": model, "models": [model]} if model else {})}
 
 
 def _check_keys(profile, notebook, profiles, table):
@@ -218,9 +226,10 @@ def show_every_letter() -> None:
 
 
 def build_folder(profile: str) -> Path:
-    """Folder of what a run of `profile` builds; one of its own where the sizes are another profile's."""
-    sizes = sizes_profile(profile)
-    return ROOT / "build" / (profile if sizes == profile else f"{profile}-{sizes}")
+    """Folder of what a run of `profile` builds: one of its own for other sizes, and for a model that is named."""
+    sizes, model = sizes_profile(profile), re.sub(r"[^\w.-]+", "-", one_model()).strip("-.")
+    name = profile if sizes == profile else f"{profile}-{sizes}"
+    return ROOT / "build" / (f"{name}-of-{model}" if model else name)
 
 
 def figures_folder(profile: str) -> Path:

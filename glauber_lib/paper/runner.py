@@ -23,6 +23,7 @@ from nbclient.exceptions import DeadKernelError
 from papermill.exceptions import PapermillExecutionError
 
 from glauber_lib import embedded, hub
+from glauber_lib.language import load_model
 from glauber_lib.paper import claims, compare, keys, profiles, progress
 from glauber_lib.paper.check import announce, named_models
 from glauber_lib.paper.run import outputs_digests, outputs_file
@@ -279,6 +280,15 @@ def run_notebooks(notebooks: list[str], profile: str, jobs: int | None) -> int:
     return 1 if failed else 0
 
 
+def _take_model(name):
+    """Let one model stand for all of a profile, in this process and the kernels; ValueError where it does not load."""
+    place = Path(name)
+    if place.is_dir() and Path.cwd() != profiles.ROOT:  # where the notebooks run
+        name = str(place.resolve())
+    load_model(name)
+    os.environ["GLAUBER_MODEL"] = name
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Command line: run the notebooks of a profile, those that are not current, and compare what a stock run gave."""
     parser = argparse.ArgumentParser(prog="python -m glauber_lib.paper", description=main.__doc__)
@@ -286,10 +296,13 @@ def main(arguments: list[str] | None = None) -> int:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--notebook", action="append", help="default: all sections of the paper, 01 to 04")
     which.add_argument("--companions", action="store_true", help="the companions instead: notebooks from 05 on")
+    parser.add_argument("--model", help="a directory or a name: the notebooks for this model alone, into build/")
     parser.add_argument("--force", action="store_true", help="run also what is current")
     parser.add_argument("--jobs", type=int, help="notebooks at a time; default: one per core, on a GPU one")
     options = parser.parse_args(arguments)
     try:
+        if options.model:
+            _take_model(options.model)
         chosen = choose(options.profile, options.notebook, companions=options.companions)
         claims.read_results(profiles.figures_folder(options.profile) / "results.json")
     except ValueError as error:
