@@ -1,4 +1,4 @@
-"""The library from a shell: ``python -m glauber_lib run | rectangles | influence | check``; ``--help`` says the rest."""
+"""The library from a shell: ``python -m glauber_lib run|rectangles|influence|check``; ``--help`` says the rest."""
 
 import argparse
 import json
