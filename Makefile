@@ -1,4 +1,4 @@
-# make check · make paper · make companions · make quick · make test · make coverage · make lab · make html · make bench · make mutants · make gpu · make colab · make models · make audit · make licences · make clean-cache · make clean
+# make check · make paper · make companions · make quick · make test · make coverage · make lab · make site · make bench · make mutants · make gpu · make colab · make models · make audit · make licences · make clean-cache · make clean
 PYTHON ?= python3
 PROFILE ?= mini
 NOTEBOOK ?=
@@ -7,7 +7,7 @@ BUILD ?= build/models
 PY := .venv/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help check paper companions quick fast static test coverage lab html bench mutants gpu colab models readme audit licences clean-cache clean
+.PHONY: help check paper companions quick fast static test coverage lab site bench mutants gpu colab models readme audit licences clean-cache clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -37,7 +37,7 @@ static: .venv/installed  ## lint, format and types alone
 	$(PY) -m ruff format --check -q .
 	$(PY) -m pyright
 
-test: static  ## lint, format, types, all unit tests, then the notebooks in the smoke profile, run twice and compared (nbval; figures and tables to the byte)
+test: static .venv/chromium/chromium  ## lint, format, types, all unit tests, then the notebooks in the smoke profile, run twice and compared (nbval; figures and tables to the byte), and their site in a browser
 	$(PY) -m pytest -q -n auto --maxprocesses 4
 	rm -rf build/smoke
 	OMP_NUM_THREADS=1 $(PY) -m glauber_lib.paper --profile smoke --force
@@ -45,6 +45,8 @@ test: static  ## lint, format, types, all unit tests, then the notebooks in the 
 	cp -r build/smoke/figures build/smoke/first
 	GLAUBER_CACHE=off OMP_NUM_THREADS=1 $(PY) -m pytest -q -n auto --maxprocesses 4 --dist loadfile --nbval-lax --nbval-current-env -p no:cacheprovider build/smoke/*.ipynb
 	diff -r --exclude provenance.json build/smoke/first build/smoke/figures
+	OMP_NUM_THREADS=1 $(PY) scripts/build_site.py --profile smoke
+	$(PY) -m pytest -q -p no:cacheprovider tests/site_in_browser.py
 
 coverage: .venv/installed  ## all unit tests, and what of the library they run: at least 95% of lines, 90% of branches (half an hour)
 	rm -rf build/coverage && mkdir -p build/coverage
@@ -55,8 +57,8 @@ lab: .venv/lab  ## JupyterLab on the notebooks, each paired with its .py
 	$(PY) -m jupytext --sync notebooks/*.py
 	$(PY) -m jupyterlab notebooks
 
-html: .venv/lab paper  ## the executed notebooks as HTML, under build/html
-	$(PY) -m nbconvert --to html --output-dir build/html build/$(PROFILE)/*.ipynb
+site: .venv/site paper  ## the executed notebooks, the claims and the reference as a site: build/site/index.html (PROFILE=mini, MODEL as for make paper)
+	GLAUBER_MODEL='$(MODEL)' $(PY) scripts/build_site.py --profile $(PROFILE)
 
 bench: .venv/installed  ## how fast the engine is here, into build/bench.json and docs/benchmarks.md (ten minutes)
 	$(PY) scripts/bench.py
@@ -96,7 +98,7 @@ audit:  ## known vulnerabilities of the exact versions (asks the network)
 	build/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
 	build/audit/bin/python -m pip_audit --requirement constraints.txt --no-deps --disable-pip --progress-spinner off
 
-licences: .venv/lab  ## the licences of the exact versions, into docs/licences.md
+licences: .venv/lab .venv/site  ## the licences of the exact versions, into docs/licences.md
 	$(PY) scripts/licences.py
 
 clean-cache:  ## remove the cached results of all notebooks, and what interrupted ones had done
@@ -115,3 +117,10 @@ clean:  ## remove the environment and everything built (not figures/)
 .venv/lab: .venv/installed
 	$(PIP) -e '.[lab]'
 	@touch $@
+
+.venv/site: .venv/installed
+	$(PIP) -e '.[site]'
+	@touch $@
+
+.venv/chromium/chromium: .venv/site
+	$(PY) scripts/chromium.py .venv/chromium

@@ -175,7 +175,7 @@ def measure_rectangles(model: ConditionalModel, rectangles: Rectangles, *, tempe
         One row per rectangle: ``passage, i, j, distance, a, b, c, d``; ``I_ij, I_ji`` (nats); ``delta`` =
         :math:`|I_{ij} - I_{ji}|`; ``relative`` = :math:`\Delta/(|I_{ij}| + |I_{ji}|)`, zero where
         both readings are rounding; ``influence``, the mean of
-        TV(π_i(·|c), π_i(·|d)) and TV(π_j(·|a), π_j(·|b)).
+        ``TV(π_i(·|c), π_i(·|d))`` and ``TV(π_j(·|a), π_j(·|b))``.
 
     Raises
     ------

@@ -281,8 +281,8 @@ class CausalLM(LanguageModel):
 
     Notes
     -----
-    The first token is conditioned on the tokenizer's beginning-of-sequence token ([CLS], <s> or <|endoftext|>), and
-    every factor is normalised over the vocabulary, so that the joint sums to one over the states.
+    The first token is conditioned on the tokenizer's beginning-of-sequence token (``[CLS]``, ``<s>`` or
+    ``<|endoftext|>``), and every factor is normalised over the vocabulary: the joint sums to one over the states.
     """
 
     def __init__(self, network: Any, tokenizer: Any, **options: Any):

@@ -9,7 +9,7 @@ The score of one term is :math:`T(x) - E_\theta[T \mid x_{-K}]`. By the informat
 Hessian of the population loss is the covariance :math:`I` of the score, so that
 :math:`\sqrt n (\hat\theta - \theta^*) \to N(0, I^{-1})`. Masks of all sites give maximum likelihood.
 
-Laws are arrays with an axis of length |V| for each site, features those with one more axis.
+Laws are arrays with an axis of length ``|V|`` for each site, features those with one more axis.
 """
 
 from dataclasses import dataclass

@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import nbformat
 
@@ -145,7 +144,7 @@ def claims_table(records, places):
     filters += '<label>words <input id="claims-words" type="search"></label> <span id="claims-count"></span>'
     heads = "".join(f'<th scope="col"><button type="button">{name}</button></th>' for name in COLUMNS)
     rows = "\n".join(claim_row(claim, places.get(claim["id"])) for claim in records)
-    table = f'<table id="claims"><thead><tr>{heads}</tr></thead><tbody>\n{rows}\n</tbody></table>'
+    table = f'<table id="claims-table"><thead><tr>{heads}</tr></thead><tbody>\n{rows}\n</tbody></table>'
     return f'<div class="filters">{filters}</div>\n<div class="scroll">{table}</div>'
 
 
@@ -169,19 +168,16 @@ def write_reference(folder):
     """Write a page for each module of the library, and a list of them with the first line of each."""
     folder.mkdir(parents=True)
     lines = ["# Reference", "", "Each module answers one question.", ""]
-    names = []
     for path in sorted((ROOT / "glauber_lib").rglob("*.py")):
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         if path.stem.startswith("__"):
             continue
         said = re.match(r'r?"""(.*?)(\n\n|""")', path.read_text(encoding="utf-8"), re.DOTALL)[1].replace("\n", " ")
         title = name.removeprefix("glauber_lib.")
-        head = f"{title}\n{'=' * len(title)}\n\n"
+        head = f":orphan:\n\n{title}\n{'=' * len(title)}\n\n"  # no entry beside every page: the list has them all
         (folder / f"{name}.rst").write_text(f"{head}.. automodule:: {name}\n", encoding="utf-8")
         lines.append(f"- [{title}]({name}.rst): {said.replace('``', '`')}")
-        names.append(name)
-    toctree = ["", "```{toctree}", ":hidden:", *names, "```", ""]
-    (folder / "index.md").write_text("\n".join([*lines, *toctree]), encoding="utf-8")
+    (folder / "index.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
 def write_source(profile, source=SOURCE):
@@ -212,7 +208,7 @@ def main():
         print(error, file=sys.stderr)
         return 2
     shutil.rmtree(SITE, ignore_errors=True)
-    command = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-j", "2", "-W", "--keep-going"]
+    command = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-W", "--keep-going"]
     status = subprocess.run([*command, "-d", str(SOURCE / ".doctrees"), str(SOURCE), str(SITE)]).returncode
     if not status:
         print(f"the site: {(SITE / 'index.html').relative_to(ROOT)}")

@@ -85,7 +85,10 @@ def of_playwright(folder):
     """What Playwright downloads from its own site."""
     home = {"PLAYWRIGHT_BROWSERS_PATH": str(folder / "playwright")}
     said([sys.executable, "-m", "playwright", "install", "--only-shell", "chromium"], env={**_environment(), **home})
-    programs = [*(folder / "playwright").rglob("headless_shell"), *(folder / "playwright").rglob("chrome-headless-shell")]
+    programs = [
+        *(folder / "playwright").rglob("headless_shell"),
+        *(folder / "playwright").rglob("chrome-headless-shell"),
+    ]
     return launcher(folder, programs[0])
 
 

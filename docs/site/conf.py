@@ -9,7 +9,7 @@ copyright, author = "", ""
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme, html_title, html_static_path = "furo", project, ["_static"]
 html_css_files, html_js_files = ["site.css"], ["claims.js"]
-html_copy_source = html_show_sphinx = html_show_copyright = False
+html_use_index = html_domain_indices = html_copy_source = html_show_sphinx = html_show_copyright = False
 html_math_renderer = "mathml"
 pygments_style, pygments_dark_style = "friendly", "github-dark"
 
@@ -24,7 +24,7 @@ autodoc_default_options = {"members": True, "undoc-members": False}
 napoleon_numpy_docstring, napoleon_google_docstring, napoleon_use_ivar, napoleon_use_rtype = True, False, True, False
 # In notebooks relative links lead into the repository. A docstring's `name` is code, not a reference to look up.
 default_role = "code"
-suppress_warnings = ["myst.xref_missing", "myst.header", "mystnb.unknown_mime_type", "docutils", "ref.python"]
+suppress_warnings = ["myst.xref_missing", "mystnb.unknown_mime_type", "ref.python"]
 
 
 def mathml(tex, display):

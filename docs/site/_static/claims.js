@@ -1,6 +1,6 @@
 // The table of claims on the first page: sorted by a click on a heading, filtered by section, verdict and words.
 document.addEventListener("DOMContentLoaded", () => {
-  const table = document.getElementById("claims");
+  const table = document.getElementById("claims-table");
   if (!table) return;
   const rows = [...table.tBodies[0].rows];
   const [section, verdict, words] = ["section", "verdict", "words"].map((name) => document.getElementById(`claims-${name}`));
