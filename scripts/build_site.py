@@ -24,7 +24,8 @@ MAIN = {  # figures of the first page, where the profile has them, and what each
     "fig2-crossover": "Share of pairs of chains that meet, by temperature and length",
     "basins-topics": "What the chains write about",
 }
-COLUMNS = ("claim", "measured", "published", "verdict", "section")
+ENDS = {"inf": 1e308, "-inf": -1e308}  # an infinite value is a text in results.json
+COLUMNS = ("claim", "verdict", "measured", "published", "section")
 FIRST = """# {title}
 
 Mask one random token of a sentence, draw it anew from the model's conditional law, repeat. These pages measure how that
@@ -112,7 +113,7 @@ def write_notebooks(profile, ids, folder):
 def claim_row(claim, place):
     """A row of the table of claims."""
     section, text = claims.section_of(claim["id"]), html.escape(claim["statement"])
-    sortable = lambda value: "" if value is None or isinstance(value, dict) else value  # noqa: E731
+    sortable = lambda value: "" if value is None or isinstance(value, dict) else ENDS.get(value, value)  # noqa: E731
     details = "".join(
         f"<div>{said}: {html.escape(claim[key])}</div>"
         for said, key in (("Contradicted by", "contradicted_by"), ("Why", "why"))
@@ -122,10 +123,11 @@ def claim_row(claim, place):
     shown = [
         (f'<a href="{html.escape(place)}">{text}</a>' if place else text)
         + f"<details><summary>more</summary>{id}{details}</details>",
+        html.escape(claim["verdict"]),
         f"{html.escape(claims.measured(claim))}<br>n = {claim['n']} {html.escape(claim['unit'])}",
-        html.escape(claims.published_value(claim)), html.escape(claim["verdict"]), section,
+        html.escape(claims.published_value(claim)), section,
     ]  # fmt: skip
-    values = [claim["statement"], sortable(claim["measured"]), sortable(claim["published"]), claim["verdict"], section]
+    values = [claim["statement"], claim["verdict"], *map(sortable, (claim["measured"], claim["published"])), section]
     cells = "".join(
         f'<td data-value="{html.escape(str(value))}">{cell}</td>' for cell, value in zip(shown, values, strict=True)
     )

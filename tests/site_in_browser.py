@@ -91,13 +91,14 @@ def test_claims_are_sorted_filtered_and_lead_to_their_cells(page):
     assert page.locator("#claims-count").inner_text().startswith("0 of")
     page.locator("#claims-words").fill("")
     page.get_by_role("button", name="measured").click()
-    values = rows.evaluate_all("rows => rows.map((row) => row.cells[1].dataset.value)")
+    values = rows.evaluate_all("rows => rows.map((row) => row.cells[2].dataset.value)")
     numbers = [float(value) for value in values if value]
     assert numbers == sorted(numbers) and "" not in values[: len(numbers)]
     link = page.locator("#claims-table tbody a").first
     target = link.get_attribute("href").split("#")[1]
     link.click()
-    assert page.locator(f'[id="{target}"]').count() == 1
+    page.locator(f'[id="{target}"]').wait_for(state="attached")
+    page.wait_for_load_state("load")
     links = page.locator("details.hide")
     assert links.count() > 3 and not links.evaluate_all("all => all.some((one) => one.open)")  # code is folded
     assert page.get_by_text('profile = "mini"').count() == 0  # the parameters that were given, once

@@ -21,10 +21,11 @@ myst_heading_anchors = 3
 
 autodoc_member_order, autodoc_typehints = "bysource", "none"
 autodoc_default_options = {"members": True, "undoc-members": False}
-napoleon_numpy_docstring, napoleon_google_docstring, napoleon_use_ivar, napoleon_use_rtype = True, False, True, False
+napoleon_google_docstring = napoleon_use_param = napoleon_use_rtype = False  # a line may name several: `i, j : ...`
+napoleon_custom_sections = [("Attributes", "params_style")]
 # In notebooks relative links lead into the repository. A docstring's `name` is code, not a reference to look up.
 default_role = "code"
-suppress_warnings = ["myst.xref_missing", "mystnb.unknown_mime_type", "ref.python"]
+suppress_warnings = ["myst.xref_missing", "mystnb.unknown_mime_type"]
 
 
 def mathml(tex, display):
@@ -45,6 +46,12 @@ def _block(self, node):
     raise nodes.SkipNode
 
 
+def _listed_already(app, what, name, obj, skip, options):
+    """Leave out what a class only holds: its docstring lists it among the attributes."""
+    return True if what == "class" and not (callable(obj) or isinstance(obj, property | classmethod)) else None
+
+
 def setup(app):
     """Sphinx calls this: formulas need no script and no network."""
+    app.connect("autodoc-skip-member", _listed_already)
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
