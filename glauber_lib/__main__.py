@@ -126,10 +126,11 @@ def _write(result, path):
     elif not isinstance(result, pd.DataFrame):
         result.save(path)
     elif path.suffix == ".npz":
-        columns = {name: result[name].to_numpy() for name in result}
-        np.savez_compressed(path, **{k: v.astype(str) if v.dtype == object else v for k, v in columns.items()})
+        plain = {name: result[name].to_numpy() for name in result}
+        columns: Any = {name: v.astype(str) if v.dtype == object else v for name, v in plain.items()}
+        np.savez_compressed(path, **columns)
     elif path.suffix == ".json":
-        records = json.loads(result.to_json(orient="records", double_precision=15))
+        records = json.loads(str(result.to_json(orient="records", double_precision=15)))
         path.write_text(json.dumps(records, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     else:
         result.to_csv(path, index=False)

@@ -825,7 +825,8 @@ def test_a_model_that_does_not_load_is_said_before_anything_runs(root, capsys, m
 
 
 def test_the_kernel_gets_the_model_of_a_directory_wherever_the_command_was_given(root, tiny_folders, monkeypatch):
-    monkeypatch.setenv("GLAUBER_MODEL", "")
+    for variable in ("GLAUBER_MODEL", progress.VARIABLE):  # which the command sets, put back afterwards
+        monkeypatch.setenv(variable, "")
     monkeypatch.chdir(tiny_folders["bert"].parent)
     told = 'import os\nopen("seen", "w").write(os.environ["GLAUBER_MODEL"])\n'
     cells = f'# %% tags=["parameters"]\nprofile = "mini"\n\n# %%\n{told}'
