@@ -221,7 +221,7 @@ table.style.format(precision=3, na_rep="–", escape="html").hide()
 # %%
 # NBVAL_CHECK_OUTPUT
 for name in masked:
-    noise = f"ten times the noise floor of {floors[name]:.1e} nats"
+    noise = f"ten times the noise floor of {floors[name]:.1e} nats; texts of {run['n_tokens']} tokens"
     run.claim(f"incompatibility/mean-delta/{name}", means[name], than=10 * floors[name], note=noise)
 
 
