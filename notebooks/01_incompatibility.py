@@ -215,8 +215,8 @@ table.style.format(precision=3, na_rep="–", escape="html").hide()
 
 # %% [markdown]
 # The mean Δ of every masked model lies orders of magnitude above the noise floor: the conditionals fit no joint. The
-# embedded models lie below the published means. Model, passages and vocabulary all differ, and the table does not say
-# which of them matters.
+# embedded models lie below the published means. Model, passages, their length and the vocabulary all differ, and the
+# table does not say which of them matters.
 
 # %%
 # NBVAL_CHECK_OUTPUT

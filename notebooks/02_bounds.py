@@ -730,7 +730,7 @@ run.save_table(scan_table.reset_index(drop=True), "drift-scan")
 
 # %% [markdown]
 # An entry "no lead" means that in a scanned state a step removes the token with higher probability than a step adds one, already at the lowest
-# temperature. The token called the strongest below is the first of this table, of few scanned states. The table does not cover the counts between
+# temperature. The token called the strongest below is the first of this table, of few scanned states; in the default profile no token has a lead at both counts. The table does not cover the counts between
 # those scanned; the strip below does.
 #
 # ## Table 2: drift at the boundary

@@ -661,9 +661,9 @@ hottest = Estimate(highest.get(grid.max(), np.nan), None, chains, "chains")
 run.claim("crossover/rhat-sees-the-transition", hottest, note=note)
 
 # %% [markdown]
-# A chain is stuck that stands still in half of its draws; R̂ is infinite then. R̂ of the projection is near one at the highest temperature, and not
-# at the lowest: it tells temperatures far below the transition from those far above. The entropy of short texts stands still at both ends: cold chains do not
-# move, and hot ones hold tokens that all differ.
+# A chain is stuck that stands still in half of its draws; a single one makes R̂ infinite. R̂ of the projection is near one at the highest temperature, and
+# not at the lowest: it tells temperatures far below the transition from those far above. In the default profile one of eight cold chains is stuck. The entropy of
+# short texts says less: it stands still in some cold chains, as few of their tokens change, and in hot ones, whose tokens all differ.
 #
 # ## What was found
 # Two profiles are reported: the default one (30 passages to n = 28, 20 pairs a point, `minilm-6l`) and `desk` (100 passages to n = 32, 80 pairs a point at

@@ -243,6 +243,8 @@ for column in ("politics start", "politics end", "seed start", "seed end"):
 run.save_table(topic_table, "table3-politics")
 
 # %% [markdown]
+# Student's intervals of a topic's few chains are cut at 0 and 1, which a score cannot leave.
+#
 # Table 4 compares the end points across the profile's models, of which all but the section's own may take fewer steps. The default profile runs
 # one model, because the minutes go into its chains.
 
