@@ -1,8 +1,11 @@
 r"""Glauber dynamics as the noise of a diffusion, and its reversal: schedules, paths, learners, the bound.
 
 N orders of the sites are drawn once. Step :math:`t = (n - 1) L + j` of the noise updates the site :math:`\pi_n(j)`
-alone, by the conditional of a model: :math:`K_t(x, y) = 1\{y_{-k} = x_{-k}\}\, \hat T(y_k \mid x_{-k})` (Kathuria and Kumar,
-2026, §3). A heat-bath step erases :math:`x_k`, so that the reversal of the step is a conditional too,
+alone, by the conditional of a model (Kathuria and Kumar, 2026, §3):
+
+.. math:: K_t(x, y) = 1\{y_{-k} = x_{-k}\}\, \hat T(y_k \mid x_{-k}).
+
+A heat-bath step erases :math:`x_k`, so that the reversal of the step is a conditional too,
 
 .. math:: \bar K_t(x \to y) = p_{t-1}(y_k \mid x_{-k}),
 

@@ -1,6 +1,6 @@
 """Noise, its reversal and the bound on small systems, against laws that are listed."""
 
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
@@ -31,6 +31,10 @@ STATES = all_states(3, 3)
 def kl(p, q):
     with np.errstate(divide="ignore", invalid="ignore"):
         return float(np.where(p > 0, p * np.log(p / q), 0.0).sum())
+
+
+def ratios(p):
+    return p[None] / p[:, None]
 
 
 def entropy(p):
@@ -188,7 +192,7 @@ def test_what_is_to_be_learned_is_the_divergence_that_the_noise_takes_off(proces
     laws = evolution.evolve(data, evolution.noise_kernels(model, schedule))
     conditionals = exact.conditional_laws(model, schedule.n_sites)
     steps = evolution.path_budget(laws, conditionals, schedule.orders.ravel())
-    taken = [kl(a, pi) - kl(b, pi) for a, b in zip(laws[:-1], laws[1:], strict=True)]
+    taken = [kl(a, pi) - kl(b, pi) for a, b in pairwise(laws)]
     np.testing.assert_allclose(steps, taken, atol=1e-10)
     assert (steps > -1e-12).all()
 
@@ -283,9 +287,9 @@ def test_score_entropy_of_exact_scores_is_the_entropy_plus_the_divergence_of_the
         found = evolution.score_entropy(data, rates, horizon, prior)
         assert found == pytest.approx(entropy(data) + kl(end, prior), abs=1e-4)
         tilt = np.exp(0.2 * np.random.default_rng(0).normal(size=(27, 27)))
-        ratio = lambda t, now, tilt=tilt: tilt * now[None] / now[:, None]
+        ratio = lambda t, now, tilt=tilt: tilt * now[None] / now[:, None]  # noqa: E731
         assert evolution.score_entropy(data, rates, horizon, prior, scores=ratio) > found + 1e-3
-        given_one = lambda t, now, rates=rates: (lambda p: p[None] / p[:, None])(scipy.linalg.expm(t * rates)[0])
+        given_one = lambda t, now, rates=rates: ratios(scipy.linalg.expm(t * rates)[0])  # noqa: E731
         assert evolution.score_entropy(data, rates, horizon, prior, scores=given_one) > found + 1e-3
 
 
