@@ -88,6 +88,26 @@ def evolve(law: ArrayLike, kernels: Sequence[Sparse]) -> np.ndarray:
     return np.stack(laws)
 
 
+def limit_law(kernels: Sequence[Sparse], *, tolerance: float = 1e-12, limit: int = 10**5) -> np.ndarray:
+    """The law float64[S] that repeating some steps leads to, seen after the last of them, from the uniform law on.
+
+    ValueError unless a repetition changes it by less than `tolerance` in total variation within `limit` repetitions.
+    """
+    limit, close = check_count(limit, "limit", 1), check_numbers(tolerance, "tolerance")
+    if close.ndim or not 0 < close < 1 or not len(kernels):
+        raise ValueError(f"need a kernel and a tolerance in 0..1, got {len(kernels)} and {tolerance!r}")
+    size = kernels[0].shape[0]
+    law = evolve(np.full(size, 1 / size), kernels)[-1]
+    for _ in range(limit):
+        after = law
+        for kernel in kernels:
+            after = after @ kernel
+        if 0.5 * np.abs(after - law).sum() < close:
+            return after
+        law = after
+    raise ValueError(f"the law still moves by {close:g} or more after {limit} repetitions")
+
+
 # Reversal ------------------------------------------------------------------------------------------------------------
 
 
