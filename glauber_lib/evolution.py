@@ -185,6 +185,8 @@ def path_budget(laws: ArrayLike, conditionals: ArrayLike, sites: ArrayLike) -> n
     laws, conditionals = check_numbers(laws, "laws"), check_numbers(conditionals, "conditionals")
     if conditionals.ndim != 3 or laws.ndim != 2 or laws.shape[1] != conditionals.shape[1] or not laws.size:
         raise ValueError(f"need laws [T + 1, S] and conditionals [n, S, V], got {laws.shape}, {conditionals.shape}")
+    if not ((conditionals >= 0).all() and np.allclose(conditionals.sum(2), 1, atol=1e-6)):
+        raise ValueError("conditionals must hold probabilities that sum to one")
     n, _, n_tokens = conditionals.shape
     sites = check_indices(sites, n, "sites")
     if sites.shape != (len(laws) - 1,):

@@ -142,7 +142,9 @@ def make_arm(kind: str, law: ArrayLike, energy: ArrayLike, n_sites: int, schedul
         product = np.prod(share[all_states(n_tokens, n_sites)], axis=1)
         prior = {"uniform": np.full(len(law), 1 / len(law)), "unigram": product, "energy": energy}[kind]
     plain = Schedule(schedule.orders, n_sites)
-    by_site = {k: timed_tables(FrozenInTime(model), Schedule(np.array([[k]]), n_sites))[0] for k in plain.orders[0].tolist()}
+    by_site = {
+        k: timed_tables(FrozenInTime(model), Schedule(np.array([[k]]), n_sites))[0] for k in plain.orders[0].tolist()
+    }
     noise = np.stack([by_site[k] for k in plain.orders.ravel().tolist()])
     starts = {name: timed_tables(FrozenInTime(one), plain) for name, one in zip(STARTS, learners, strict=True)}
     return Arm(kind, plain, noise, starts, data, prior, codes)
@@ -174,6 +176,8 @@ def generate(prior: ArrayLike, tables: np.ndarray, schedule: Schedule) -> np.nda
     n, n_tokens = schedule.n_sites, tables.shape[-1] if tables.ndim == 3 else 0
     if tables.shape != (schedule.steps, len(law), n_tokens) or len(law) != n_tokens**n:
         raise ValueError(f"tables must have shape (T, V**n, V) for {len(law)} states, got {tables.shape}")
+    if not ((tables >= 0).all() and np.allclose(tables.sum(2), 1, atol=1e-6)):
+        raise ValueError("tables must hold probabilities that sum to one")
     shape = (n_tokens,) * n
     for t in range(schedule.steps, 0, -1):
         site = schedule.site(t)

@@ -138,7 +138,7 @@ def nucleus(law: torch.Tensor, top_p: float) -> torch.Tensor:
     """Weights [B, V] without those of the least probable tokens, which have less than 1 - `top_p` of the whole.
 
     The fewest tokens stay whose probabilities sum to `top_p` at least: always the best one. ValueError for a `top_p`
-    that does not lie above 0 and at most at 1.
+    that does not lie above 0 and at most at 1; torch's IndexError for weights that are no table. A nan passes.
     """
     if check_share(top_p) == 1.0:
         return law
