@@ -31,7 +31,7 @@ from glauber_lib.checks import (
 from glauber_lib.checksums import model_checksum, small_model_key, vocabulary_checksum
 from glauber_lib.draws import chunks, inverse_cdf, log_probabilities, probabilities, uniforms, weights
 from glauber_lib.exact import Sparse
-from glauber_lib.models import LISTED, ConditionalModel, all_states, check_system
+from glauber_lib.models import LISTED, ConditionalModel, RestrictedModel, all_states, check_system
 from glauber_lib.reversals import uniform_model
 from glauber_lib.traces import Trace
 
@@ -152,6 +152,27 @@ class MixtureProposal:
         laws = [log_probabilities(ask(model, states, sites, hidden), 1.0).to(self.device) for model in self.models]
         shares = torch.from_numpy(np.log(self.weights)).to(self.device)
         return torch.logsumexp(torch.stack(laws) + shares[:, None, None], dim=0)
+
+
+def causal_joint(causal: Any, template: ArrayLike, sites: ArrayLike, tokens: ArrayLike) -> np.ndarray:
+    """Log-probabilities float64[V, ..., V] of a template with some sites free to hold some tokens.
+
+    Parameters
+    ----------
+    causal : CausalLM
+    template : array_like, int[m]
+    sites, tokens : array_like, int
+        See `models.RestrictedModel`.
+
+    Raises
+    ------
+    ValueError
+        As `models.RestrictedModel`, or for more than `models.LISTED` states.
+    """
+    small = RestrictedModel(causal, template, sites, tokens)
+    check_system(small.n_tokens, small.n_sites, LISTED)
+    states = all_states(small.n_tokens, small.n_sites)
+    return _log_prob(causal, small.fill(states)).reshape((small.n_tokens,) * small.n_sites)
 
 
 # The chain -----------------------------------------------------------------------------------------------------------

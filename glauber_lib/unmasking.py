@@ -24,7 +24,7 @@ from glauber_lib.checks import (
     check_temperature,
     unmasked,
 )
-from glauber_lib.draws import site_uniforms
+from glauber_lib.draws import check_precision, site_uniforms
 from glauber_lib.kernels import draw_tokens
 from glauber_lib.models import ConditionalModel
 
@@ -137,10 +137,13 @@ def unmask(
 def nucleus(law: torch.Tensor, top_p: float) -> torch.Tensor:
     """Weights [B, V] without those of the least probable tokens, which have less than 1 - `top_p` of the whole.
 
-    The fewest tokens stay whose probabilities sum to `top_p` at least: always the best one. ValueError for a `top_p`
-    that does not lie above 0 and at most at 1; torch's IndexError for weights that are no table. A nan passes.
+    The fewest tokens stay whose probabilities sum to `top_p` at least: always the best one. A nan passes. ValueError
+    for a `top_p` that does not lie above 0 and at most at 1, and for weights that are no float32 or float64; torch's
+    IndexError for no table.
     """
-    if check_share(top_p) == 1.0:
+    top_p = check_share(top_p)
+    check_precision(law.dtype, "weights")
+    if top_p == 1.0:
         return law
     ranked, place = law.sort(dim=1, descending=True, stable=True)
     before = ranked.cumsum(1) - ranked

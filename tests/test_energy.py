@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from glauber_lib import exact
 from glauber_lib.chains import run_chains
-from glauber_lib.energy import LeftContext, MixtureProposal, PseudoLikelihood, metropolis, metropolis_matrix
+from glauber_lib.energy import (
+    LeftContext,
+    MixtureProposal,
+    PseudoLikelihood,
+    causal_joint,
+    metropolis,
+    metropolis_matrix,
+)
 from glauber_lib.models import TabularModel, all_states
 from glauber_lib.reversals import uniform_model
 from glauber_lib.unmasking import unmask
@@ -201,6 +208,8 @@ def test_a_causal_model_is_sampled_from_the_left_and_its_samples_stay_in_law(tin
     hidden = np.array([[True, False, False]])
     with pytest.raises(ValueError, match="to the left"):
         left.scores(states[:1], np.array([1]), hidden)
+    joint = causal_joint(causal, states[0], [0, 1, 2], [3, 1, 0, 2])
+    np.testing.assert_allclose(joint[0, 1, 3], causal.log_prob([[3, 1, 2]]), atol=1e-5)
     matrix = metropolis_matrix(np.log(law).reshape(4, 4, 4), left)
     np.testing.assert_allclose(exact.stationary_law(matrix), law / law.sum(), atol=1e-10)
 
