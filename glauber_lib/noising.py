@@ -382,13 +382,17 @@ def effective_temperature(law: ArrayLike, other: ArrayLike) -> float:
 def sharpened_model(model: ConditionalModel, n_sites: int, times: int) -> TabularModel:
     """Conditionals after so many renewals of the frozen copy by reading B; ValueError for no small system."""
     check_system(model.n_tokens, n_sites, LARGE)
-    laws, shape = conditional_laws(model, n_sites), (model.n_tokens,) * int(n_sites)
-    for _ in range(check_count(times, "times", 0, 100)):
-        flat = laws.reshape(-1, model.n_tokens)
-        laws = np.stack([literal_minimiser(np.maximum(row, 1e-300), "B") for row in flat]).reshape(laws.shape)
-    own = all_states(model.n_tokens, n_sites)
-    rows = np.arange(len(own))
-    return TabularModel(np.stack([np.log(law[rows, own[:, i]]).reshape(shape) for i, law in enumerate(laws)]))
+    n, times = int(n_sites), check_count(times, "times", 0, 100)
+    own, shape = all_states(model.n_tokens, n), (model.n_tokens,) * n
+    rows, table = np.arange(len(own)), []
+    for site, law in enumerate(conditional_laws(model, n)):
+        alone = np.flatnonzero(own[:, site] == 0)  # a row does not depend on the site's own token
+        sharp = law[alone]
+        for _ in range(times):
+            sharp = np.stack([literal_minimiser(np.maximum(row, 1e-300), "B") for row in sharp])
+        law = sharp[np.searchsorted(alone, rows - own[:, site] * model.n_tokens ** (n - 1 - site))]
+        table.append(np.log(law[rows, own[:, site]]).reshape(shape))
+    return TabularModel(np.stack(table))
 
 
 def conditionals_of(law: ArrayLike, n_sites: int, n_tokens: int) -> np.ndarray:

@@ -189,29 +189,30 @@ def window_matrix(states: ArrayLike, size: int) -> Sparse:
 
     ValueError for states listed twice or more than `exact.DENSE`, or a size that there is not.
     """
-    return _windows(states, size)[0]
+    total, windows = 0.0, 0
+    for key in _visible(states, size):
+        same = key[:, None] == key
+        total, windows = total + same / same.sum(1, keepdims=True), windows + 1
+    return sp.csr_matrix(total / windows)
 
 
 def movable_share(states: ArrayLike, size: int) -> float:
     """Chance that `size` uniform sites of a uniform listed state can hold anything else; ValueError as above."""
-    return _windows(states, size)[1]
+    alone = [np.unique(key, return_counts=True)[1] for key in _visible(states, size)]
+    return float(np.mean([counts[counts > 1].sum() / counts.sum() for counts in alone]))
 
 
-def _windows(states, size):
+def _visible(states, size):
+    """For every window of a size a number of each state that two share if their visible sites are equal."""
     states = check_contexts(states)
     if len(states) > DENSE or len(np.unique(states, axis=0)) < len(states):
         raise ValueError(f"states must be distinct, at most {DENSE} of them, got {len(states)}")
     n = states.shape[1]
-    size = check_count(size, "size", 1, n)
-    powers, total, moved, windows = (states.max() + 1) ** np.arange(n), 0.0, 0.0, 0
-    for window in combinations(range(n), size):
-        seen = np.setdiff1d(np.arange(n), window)
-        order, group = np.unique(states[:, seen] @ powers[: len(seen)], return_inverse=True)
-        members = sp.csr_matrix((np.ones(len(states)), (np.arange(len(states)), group.ravel())))
-        whole = np.bincount(group.ravel(), minlength=len(order))
-        total = total + members.multiply(1 / whole[group.ravel()][:, None]) @ members.T
-        moved, windows = moved + (whole[group.ravel()] > 1).mean(), windows + 1
-    return sp.csr_matrix(total) / windows, float(moved / windows)
+    parts = states * (states.max() + 1) ** np.arange(n)
+    for window in combinations(range(n), check_count(size, "size", 1, n)):
+        seen = np.ones(n, bool)
+        seen[list(window)] = False
+        yield parts[:, seen].sum(1)
 
 
 def components(states: ArrayLike, size: int) -> int:
@@ -243,7 +244,7 @@ def solving_times(
     -------
     DataFrame
         A row for each ``beta`` and ``size``: ``steps``, the mean over uniform fillings of the empty cells, by a linear
-        solve; ``conditionals``, `size` times as many.
+        solve; ``worst``, that of the worst filling; ``conditionals``, `size` times ``worst``.
 
     Raises
     ------
@@ -265,6 +266,8 @@ def solving_times(
         for size in sizes.tolist():
             matrix = block_matrix(model, len(cells), blocks_of_size(len(cells), size)).toarray()
             inside = np.delete(np.delete(matrix, target, 0), target, 1)
-            steps = np.linalg.solve(np.eye(len(inside)) - inside, np.ones(len(inside))).sum() / len(matrix)
-            out.append({"beta": beta, "size": size, "steps": steps, "conditionals": size * steps})
+            steps = np.linalg.solve(np.eye(len(inside)) - inside, np.ones(len(inside)))
+            worst = steps.max()
+            facts = {"beta": beta, "size": size, "steps": steps.sum() / len(matrix), "worst": worst}
+            out.append(facts | {"conditionals": size * worst})
     return pd.DataFrame(out)

@@ -97,7 +97,8 @@ def test_solving_times_are_those_of_the_hitting_times_and_fall_with_the_window()
     times = blocks.hitting_times(matrix, [codes(solutions[0][empty[0]], 4)])
     chosen = table[(table.beta == 3.0) & (table["size"] == 2)]
     assert chosen.steps.item() == pytest.approx(times.mean(), rel=1e-9)
-    assert (table.conditionals == table.steps * table["size"]).all() and (table.steps > 1).all()
+    assert chosen.worst.item() == pytest.approx(times.max(), rel=1e-9)
+    assert (table.conditionals == table.worst * table["size"]).all() and (table.steps > 1).all()
 
 
 @pytest.mark.parametrize(
