@@ -611,7 +611,7 @@ run.save_table(windows, "energy-window")
 solutions, empty = puzzles.make_puzzles(run["puzzles"], run["puzzle_empties"], seed=run.seed)
 solved = pd.concat(
     [
-        run.cached(puzzles.solving_times, grid, open_, run["betas"], run["puzzle_windows"]).assign(puzzle=k)
+        run.cached(puzzles.solving_times, grid, open_, run["betas"][-1:], run["puzzle_windows"]).assign(puzzle=k)
         for k, (grid, open_) in enumerate(zip(solutions, empty, strict=True))
     ],
     ignore_index=True,
@@ -665,19 +665,19 @@ run.claim(
     "energy/sudoku/every-order-solves", exactly(min(right.values()), "puzzles", len(many)),
     note=f"{run['order_empties']} empty cells; conditionals a puzzle: " + ", ".join(f"{k} {v:.0f}" for k, v in calls.items()),
 )  # fmt: skip
-cold = solved[solved.beta == max(run["betas"])].pivot(index="puzzle", columns="size", values="conditionals")
+cold = solved.pivot(index="puzzle", columns="size", values="conditionals")
 best = cold.drop(columns=1).mean().idxmin()
 better = np.log(cold[1]) - np.log(cold[best])
 run.claim(
     "energy/sudoku/windows-solve-sooner",
     stats.bootstrap_estimate(better.to_numpy(), unit="puzzles", seed=run.seed, n_resamples=run["resamples"]),
-    note=f"β = {max(run['betas']):g}, {run['puzzle_empties']} empty cells, best window {best}; mean conditionals by window: "
+    note=f"β = {run['betas'][-1]:g}, {run['puzzle_empties']} empty cells, best window {best}; mean conditionals by window: "
     + ", ".join(f"{k}: {v:.0f}" for k, v in cold.mean().items()),
 )  # fmt: skip
-between = swap[swap.beta == max(run["betas"])].set_index("size").worst
+between = swap[swap.beta == run["betas"][-1]].set_index("size").worst
 run.claim(
     "energy/sudoku/swap-needs-its-cells", exactly(between[3] / between[4], "grids"),
-    note=f"β = {max(run['betas']):g}; mean steps from the other grid, 1 to 4 cells hidden: " + ", ".join(f"{x:.3g}" for x in between),
+    note=f"β = {run['betas'][-1]:g}; mean steps from the other grid, 1 to 4 cells hidden: " + ", ".join(f"{x:.3g}" for x in between),
 )  # fmt: skip
 
 
@@ -819,7 +819,8 @@ plain_log = np.stack([causal.log_prob(state).numpy() for state in plain.states(l
 # %%
 # NBVAL_CHECK_OUTPUT
 bootstrap = {"unit": "chains", "seed": run.seed, "n_resamples": run["resamples"]}
-frequency = np.bincount(ancestral.ravel(), minlength=causal.n_tokens) + 1.0
+read = causal.states(run.passages(causal, n=n).text, n=n)  # how common tokens are elsewhere
+frequency = np.bincount(read.ravel(), minlength=causal.n_tokens) + 1.0
 
 
 def summary(states, log):

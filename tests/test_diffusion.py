@@ -315,6 +315,20 @@ def test_a_window_samples_the_visible_sites_exactly_and_all_of_them_if_it_shrink
     assert ends[True] < 1e-12 and ends[False] > 0.05
 
 
+@pytest.mark.parametrize("window", [2, 3])
+def test_a_window_that_shrinks_is_exact_as_a_reversal_too_and_pays_in_the_bound(window):
+    model, data = random_joint(4, 2)[0], random_law(16, 3)
+    found = {}
+    for width in (1, window):
+        schedule = Schedule([[3, 1, 0, 2], [0, 1, 2, 3]], 4, width)
+        laws = evolution.evolve(data, evolution.noise_kernels(model, schedule))
+        best = evolution.exact_reversal(laws, schedule, 2)
+        made = evolution.evolve(laws[-1], evolution.denoise_kernels(best, schedule))[-1]
+        np.testing.assert_allclose(made, data, atol=1e-12)
+        found[width] = evolution.mean_bound(best, model, laws[-1], data, schedule).total
+    assert found[1] == pytest.approx(entropy(data), abs=1e-10) and found[window] > found[1] + 0.01
+
+
 # Learning ------------------------------------------------------------------------------------------------------------
 
 

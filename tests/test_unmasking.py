@@ -55,6 +55,9 @@ def test_a_language_model_never_draws_what_it_bans(tiny):
     model = tiny["bert"]
     found = unmask(model, np.zeros((3, 6), int), np.ones((3, 6), bool), rounds=3, seed=1)
     assert found.states.max() < model.n_tokens and (found.certainty > 0).all()
+    for order in ORDERS:
+        found = unmask(model, np.zeros((3, 6), int), np.ones((3, 6), bool), order=order, top_p=0.9, seed=1)
+        assert found.states.max() < model.n_tokens and (found.hidden.sum(0) == 1).all()
 
 
 def test_arguments_that_do_not_fit_are_refused():
