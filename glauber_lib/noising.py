@@ -207,10 +207,8 @@ def learn(arm: Arm, start: str, counts: np.ndarray, held_out: np.ndarray) -> tup
     if counts.shape != held_out.shape or counts.shape != arm.noise.shape:
         raise ValueError(f"counts must have shape {arm.noise.shape}, got {counts.shape} and {held_out.shape}")
     begin, seen = arm.starts[start], held_out > 0
-    liked = []
-    for strength in STRENGTHS:
-        found = posterior(counts, begin, strength)
-        liked.append((held_out[seen] * np.log(np.maximum(found[seen], 1e-300))).sum())
+    likelihood = lambda found: (held_out[seen] * np.log(np.maximum(found[seen], 1e-300))).sum()  # noqa: E731
+    liked = [likelihood(posterior(counts, begin, strength)) for strength in STRENGTHS]
     best = STRENGTHS[int(np.argmax(liked))]
     return posterior(counts + held_out, begin, best), best
 

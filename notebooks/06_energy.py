@@ -689,7 +689,8 @@ def panel_windows(axis):
     axis.plot(windows.cells, windows["classes, cells well chosen"] / 288, "D--", color=COLORS[2], label="classes / 288")
     axis.set(xlabel="cells hidden", ylabel="share", title="288 grids of 4 × 4")
     axis.set_xticks(windows.cells)
-    axis.legend(fontsize=6)
+    axis.set_ylim(top=1.5)
+    axis.legend(fontsize=6, loc="upper right")
 
 
 def panel_swap(axis):
