@@ -15,13 +15,12 @@ A `TimedModel` is asked as a conditional model is, and besides for which step.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
 
-from glauber_lib.answers import ask
 from glauber_lib.checks import (
     check_chains,
     check_contexts,
@@ -30,9 +29,10 @@ from glauber_lib.checks import (
     check_seed,
     check_temperature,
 )
-from glauber_lib.draws import chunks, inverse_cdf, uniforms, weights
+from glauber_lib.draws import chunks, uniforms, weights
+from glauber_lib.kernels import draw_tokens
 from glauber_lib.models import ConditionalModel
-from glauber_lib.reversals import TimedModel, ask_timed
+from glauber_lib.reversals import TimedModel, ask_timed, timed_question
 from glauber_lib.schedules import Paths, Schedule
 from glauber_lib.unmasking import check_share, nucleus
 
@@ -80,9 +80,9 @@ def noise(
     left = schedule.steps - first
     steps = left if steps is None else check_count(steps, "steps", 0, left)
     order = range(first + 1, first + steps + 1)
-    scores_at = lambda some, t: ask(model, some, np.full(len(some), schedule.site(t)))  # noqa: E731
+    ask_at = lambda some, t: (model, (some, np.full(len(some), schedule.site(t))))  # noqa: E731
     numbers = uniforms(seed, chains, first, steps, stream=NOISE)[:, :, 1]
-    return _walk(scores_at, states, schedule, order, numbers, temperature, 1.0, fixed, model.n_tokens)
+    return _walk(ask_at, states, schedule, order, numbers, temperature, 1.0, fixed)
 
 
 def denoise(
@@ -119,8 +119,8 @@ def denoise(
     seed, top_p = check_seed(seed), check_share(top_p)
     order = range(schedule.steps, 0, -1)
     numbers = uniforms(seed, chains, 0, schedule.steps, stream=DENOISE)[:, ::-1, 1]  # of step t, as done
-    scores_at = lambda some, t: ask_timed(timed, some, schedule, t)  # noqa: E731
-    return _walk(scores_at, states, schedule, order, numbers, temperature, top_p, fixed, timed.n_tokens)
+    ask_at = lambda some, t: timed_question(timed, some, schedule, t)  # noqa: E731
+    return _walk(ask_at, states, schedule, order, numbers, temperature, top_p, fixed)
 
 
 def _check_start(model, states, schedule, temperature, frozen, chains):
@@ -131,19 +131,18 @@ def _check_start(model, states, schedule, temperature, frozen, chains):
     return states, check_chains(chains, len(states)), temperature, fixed
 
 
-def _walk(scores_at, states, schedule, order, numbers, temperature, top_p, fixed, n_tokens):
-    """Paths by steps in some order, `scores_at` of states and a step."""
+def _walk(ask_at, states, schedule, order, numbers, temperature, top_p, fixed):
+    """Paths by steps in some order, `ask_at` of states and a step: the model and what it is asked."""
     initial, size, calls = states.copy(), len(states), 0
     tokens, log_prob = np.empty((len(order), size), np.int64), np.zeros((len(order), size))
+    trim = partial(nucleus, top_p=top_p)
     for k, t in enumerate(order):
         site = schedule.site(t)
         rows = np.flatnonzero(~fixed[:, site])
         calls += len(rows)
-        for some in chunks(rows, max(256, 2**23 // n_tokens)):
-            law = nucleus(weights(scores_at(states[some], t), np.full(len(some), temperature)), top_p)
-            drawn, low, high = inverse_cdf(law, torch.tensor(numbers[some, k], device=law.device))
-            states[some, site] = drawn.cpu().numpy()
-            log_prob[k, some] = np.log((high - low).cpu().numpy())
+        if len(rows):
+            drawn, chance = draw_tokens(*ask_at(states[rows], t), temperature, numbers[rows, k], trim=trim)
+            states[rows, site], log_prob[k, rows] = drawn, np.log(chance)
         tokens[k] = states[:, site]
     return Paths(initial, np.array([schedule.site(t) for t in order], np.int64), tokens, log_prob, calls)
 

@@ -30,6 +30,7 @@ from glauber_lib.checks import (
 )
 from glauber_lib.checksums import model_checksum, small_model_key, vocabulary_checksum
 from glauber_lib.draws import chunks, inverse_cdf, log_probabilities, probabilities, uniforms, weights
+from glauber_lib.evolution import kernel_of
 from glauber_lib.exact import Sparse
 from glauber_lib.models import LISTED, ConditionalModel, RestrictedModel, all_states, check_system
 from glauber_lib.reversals import uniform_model
@@ -365,7 +366,5 @@ def metropolis_matrix(
             law = law * np.exp(np.minimum(ratio, 0.0))
             law[codes, states[:, site]] = 0.0
             law[codes, states[:, site]] = 1 - law.sum(1)
-        total = total + sp.csr_matrix(
-            (law.ravel() / n, (np.repeat(codes, n_tokens), targets.ravel())), shape=total.shape
-        )
+        total = total + kernel_of(law, n, site) / n
     return total

@@ -21,6 +21,7 @@ from glauber_lib.checks import check_count, check_indices, check_numbers, check_
 from glauber_lib.diffusion import Bound
 from glauber_lib.draws import probabilities
 from glauber_lib.exact import Sparse
+from glauber_lib.matrices import check_law, check_laws
 from glauber_lib.models import LISTED, ConditionalModel, all_states, check_system
 from glauber_lib.reversals import TimedModel, TimedTable, timed_tables
 from glauber_lib.schedules import Schedule
@@ -41,9 +42,7 @@ def site_kernel(model: ConditionalModel, n_sites: int, site: int, temperature: f
 
 def kernel_of(law: ArrayLike, n_sites: int, site: int) -> Sparse:
     """The step that draws a site from a law float64[V**n, V] given the state; ValueError for rows that are no laws."""
-    law = check_numbers(law, "law")
-    if law.ndim != 2 or not law.size or not ((law >= 0).all() and np.allclose(law.sum(1), 1, atol=1e-6)):
-        raise ValueError(f"law must hold probabilities of every token for each state, got shape {law.shape}")
+    law = check_laws(law, "law", 2)
     n_tokens, n_sites = law.shape[1], check_system(law.shape[1], n_sites, LISTED)
     power = n_tokens ** (n_sites - 1 - check_count(site, "site", 0, n_sites - 1))
     size = n_tokens**n_sites
@@ -68,19 +67,9 @@ def denoise_kernels(timed: TimedModel, schedule: Schedule) -> list[Sparse]:
     return [kernel_of(tables[t - 1], schedule.n_sites, schedule.site(t)) for t in range(schedule.steps, 0, -1)]
 
 
-def check_distribution(law: ArrayLike, size: int | None = None, name: str = "law") -> np.ndarray:
-    """Probabilities float64[S]; ValueError for what is no law, or of another number of states."""
-    law = check_numbers(law, name)
-    if law.ndim != 1 or not len(law) or not (law >= 0).all() or not np.isclose(law.sum(), 1, atol=1e-6):
-        raise ValueError(f"{name} must be probabilities that sum to one, got shape {law.shape}")
-    if size is not None and len(law) != size:
-        raise ValueError(f"{name} must have {size} states, got {len(law)}")
-    return law
-
-
 def evolve(law: ArrayLike, kernels: Sequence[Sparse]) -> np.ndarray:
     """The law before the first step and after each, float64[T + 1, S]; ValueError for matrices of other sizes."""
-    laws = [check_distribution(law)]
+    laws = [check_law(law)]
     for kernel in kernels:
         if kernel.shape != (len(laws[0]), len(laws[0])):
             raise ValueError(f"a kernel must have shape {(len(laws[0]),) * 2}, got {kernel.shape}")
@@ -135,7 +124,7 @@ def reverse_conditionals(
     """
     n_sites = check_system(check_count(n_tokens, "n_tokens", 1), n_sites, LISTED)
     n_tokens, site = int(n_tokens), check_count(site, "site", 0, n_sites - 1)
-    joint = check_distribution(law, n_tokens**n_sites).reshape((n_tokens,) * n_sites)
+    joint = check_law(law, n_tokens**n_sites).reshape((n_tokens,) * n_sites)
     marks = np.zeros(n_sites, bool) if hidden is None else np.asarray(hidden)
     if marks.dtype != bool or marks.shape != (n_sites,):
         raise ValueError(f"hidden must be bool[{n_sites}], got {marks.dtype}{list(marks.shape)}")
@@ -182,11 +171,9 @@ def path_budget(laws: ArrayLike, conditionals: ArrayLike, sites: ArrayLike) -> n
     ValueError
         For arguments that do not fit each other.
     """
-    laws, conditionals = check_numbers(laws, "laws"), check_numbers(conditionals, "conditionals")
-    if conditionals.ndim != 3 or laws.ndim != 2 or laws.shape[1] != conditionals.shape[1] or not laws.size:
+    laws, conditionals = check_numbers(laws, "laws"), check_laws(conditionals, "conditionals", 3)
+    if laws.ndim != 2 or laws.shape[1] != conditionals.shape[1] or not laws.size:
         raise ValueError(f"need laws [T + 1, S] and conditionals [n, S, V], got {laws.shape}, {conditionals.shape}")
-    if not ((conditionals >= 0).all() and np.allclose(conditionals.sum(2), 1, atol=1e-6)):
-        raise ValueError("conditionals must hold probabilities that sum to one")
     n, _, n_tokens = conditionals.shape
     sites = check_indices(sites, n, "sites")
     if sites.shape != (len(laws) - 1,):
@@ -224,7 +211,7 @@ def mean_bound(
     if timed.n_tokens != model.n_tokens:
         raise ValueError(f"reversal and noise have {timed.n_tokens} and {model.n_tokens} tokens: they must be the same")
     size = model.n_tokens ** check_system(model.n_tokens, schedule.n_sites, LISTED)
-    law, prior = check_distribution(law, size), check_distribution(prior, size, "prior")
+    law, prior = check_law(law, size), check_law(prior, size, "prior")
     laws = evolve(law, forward := noise_kernels(model, schedule))
     backward = denoise_kernels(timed, schedule)[::-1]
     diagonal = lambda weight, kernel: _weighted_log(weight, kernel.diagonal())  # noqa: E731
@@ -276,9 +263,9 @@ def score_entropy(
     ValueError
         For a generator that is none, more than `GENERATOR` states, or numbers that are out of range.
     """
-    law, rates = check_distribution(law), check_numbers(generator, "generator")
+    law, rates = check_law(law), check_numbers(generator, "generator")
     size, nodes = len(law), check_count(nodes, "nodes", 2, 200)
-    prior, end = check_distribution(prior, size, "prior"), check_numbers(horizon, "horizon")
+    prior, end = check_law(prior, size, "prior"), check_numbers(horizon, "horizon")
     off = rates - np.diag(np.diag(rates)) if rates.shape == (size, size) else None
     if off is None or size > GENERATOR or not ((off >= 0).all() and np.allclose(rates.sum(1), 0, atol=1e-9)):
         raise ValueError(f"generator must be rates [S, S] whose rows sum to zero, S = {size} at most {GENERATOR}")

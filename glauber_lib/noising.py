@@ -16,8 +16,9 @@ import scipy.special
 from numpy.typing import ArrayLike
 
 from glauber_lib.checks import check_count, check_numbers, check_seed, check_whole
-from glauber_lib.evolution import check_distribution, reverse_conditionals
+from glauber_lib.evolution import reverse_conditionals
 from glauber_lib.exact import conditional_laws
+from glauber_lib.matrices import check_law, check_laws
 from glauber_lib.models import ConditionalModel, TabularModel, all_states, check_system
 from glauber_lib.reversals import (
     FrozenInTime,
@@ -57,7 +58,7 @@ def near_law(law: ArrayLike, epsilon: float, *, seed: int = 0) -> np.ndarray:
 
     ValueError for what is no law with all states, or no scale.
     """
-    law, scale = check_distribution(law), check_numbers(epsilon, "epsilon")
+    law, scale = check_law(law), check_numbers(epsilon, "epsilon")
     if scale.ndim or not 0 <= scale < 100 or not (law > 0).all():
         raise ValueError(f"need a law with all states and a scale in 0..100, got {epsilon!r}")
     errors = np.random.default_rng([check_seed(seed), 23]).normal(size=len(law))
@@ -66,8 +67,8 @@ def near_law(law: ArrayLike, epsilon: float, *, seed: int = 0) -> np.ndarray:
 
 def divergence(p: ArrayLike, q: ArrayLike) -> float:
     """Kullback–Leibler divergence of p from q in nats; infinite where q lacks a state. ValueError for no laws."""
-    p = check_distribution(p, name="p")
-    q = check_distribution(q, len(p), "q")
+    p = check_law(p, name="p")
+    q = check_law(q, len(p), "q")
     return float(scipy.special.rel_entr(p, q).sum())
 
 
@@ -118,7 +119,7 @@ def make_arm(kind: str, law: ArrayLike, energy: ArrayLike, n_sites: int, schedul
     ValueError
         For an unknown kind, laws that are none or lack states, or a schedule for other sites.
     """
-    law, energy = check_distribution(law), check_distribution(energy, name="energy")
+    law, energy = check_law(law), check_law(energy, name="energy")
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {KINDS}, got {kind!r}")
     n_tokens = round(len(law) ** (1 / check_count(n_sites, "n_sites", 1, 20)))
@@ -172,12 +173,10 @@ def draw_paths(arm: Arm, codes: ArrayLike, rng: np.random.Generator) -> Paths:
 
 def generate(prior: ArrayLike, tables: np.ndarray, schedule: Schedule) -> np.ndarray:
     """The law float64[S] that a reversal with such laws by step makes of a prior; ValueError for what does not fit."""
-    tables, law = check_numbers(tables, "tables"), check_distribution(prior)
-    n, n_tokens = schedule.n_sites, tables.shape[-1] if tables.ndim == 3 else 0
+    tables, law = check_laws(tables, "tables", 3), check_law(prior)
+    n, n_tokens = schedule.n_sites, tables.shape[-1]
     if tables.shape != (schedule.steps, len(law), n_tokens) or len(law) != n_tokens**n:
         raise ValueError(f"tables must have shape (T, V**n, V) for {len(law)} states, got {tables.shape}")
-    if not ((tables >= 0).all() and np.allclose(tables.sum(2), 1, atol=1e-6)):
-        raise ValueError("tables must hold probabilities that sum to one")
     shape = (n_tokens,) * n
     for t in range(schedule.steps, 0, -1):
         site = schedule.site(t)
@@ -252,7 +251,7 @@ def learning_curve(
     ValueError
         For arguments that do not fit each other.
     """
-    law, seed = check_distribution(law), check_seed(seed)
+    law, seed = check_law(law), check_seed(seed)
     sizes, numbers = check_whole(samples, "samples", 5, 10**7), check_whole(rounds, "rounds", 1, 100)
     if sizes.ndim != 1 or numbers.ndim != 1 or not sizes.size or not numbers.size:
         raise ValueError(f"samples and rounds must be lists of whole numbers, got {samples!r} and {rounds!r}")
@@ -348,7 +347,7 @@ def literal_minimiser(law: ArrayLike, reading: str) -> np.ndarray:
     ValueError
         For another reading, or what is no positive law of two tokens or more.
     """
-    frozen = check_distribution(law)
+    frozen = check_law(law)
     if reading not in ("A", "B") or len(frozen) < 2 or not (frozen > 0).all():
         raise ValueError(f"need reading 'A' or 'B' and a positive law of two tokens, got {reading!r}, {len(frozen)}")
     if reading == "A":
@@ -367,8 +366,8 @@ def effective_temperature(law: ArrayLike, other: ArrayLike) -> float:
 
     ValueError unless both are positive laws of the same tokens, and the first is not flat.
     """
-    law = check_distribution(law)
-    other = check_distribution(other, len(law), "other")
+    law = check_law(law)
+    other = check_law(other, len(law), "other")
     if not ((law > 0).all() and (other > 0).all() and np.ptp(np.log(law)) > 1e-9):
         raise ValueError("need two positive laws of the same tokens, of which the first is not flat")
     log = np.log(law)

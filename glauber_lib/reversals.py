@@ -14,6 +14,7 @@ from glauber_lib.answers import ask, refuse_unable_to_hide
 from glauber_lib.checks import check_contexts, check_count, check_numbers
 from glauber_lib.checksums import small_model_key
 from glauber_lib.draws import weights
+from glauber_lib.matrices import check_laws
 from glauber_lib.models import LARGEST, LISTED, ConditionalModel, all_states, check_system
 from glauber_lib.schedules import Paths, Schedule
 
@@ -146,16 +147,12 @@ class TimedTable:
     """
 
     def __init__(self, tables: ArrayLike, schedule: Schedule):
-        self.tables, self.schedule = check_numbers(tables, "tables"), schedule
-        if self.tables.ndim != 3 or not self.tables.size:
-            raise ValueError(f"tables must have shape (T, V**n, V), got {self.tables.shape}")
+        self.tables, self.schedule = check_laws(tables, "tables", 3), schedule
         self.n_tokens, self.device = self.tables.shape[2], torch.device("cpu")
         size = self.n_tokens ** check_system(self.n_tokens, schedule.n_sites)
         if self.tables.shape != (schedule.steps, size, self.n_tokens):
             wanted = (schedule.steps, size, self.n_tokens)
             raise ValueError(f"tables must have shape {wanted} for this schedule, got {self.tables.shape}")
-        if not ((self.tables >= 0).all() and np.allclose(self.tables.sum(2), 1, atol=1e-6)):
-            raise ValueError("tables must hold probabilities that sum to one")
 
     def scores(self, states: Any, sites: Any, steps: Any, hidden: Any = None) -> torch.Tensor:
         """See `TimedModel.scores`; what is hidden was settled when the tables were made.
@@ -257,16 +254,30 @@ def ask_timed(timed: TimedModel, states: np.ndarray, schedule: Schedule, t: int)
 
     ValueError and TypeError as from `answers.ask`, or for a step that the schedule lacks.
     """
-    site, hidden = schedule.site(t), schedule.hidden(t)
+    model, asked = timed_question(timed, states, schedule, t)
+    return ask(model, *asked)
 
-    class AtStep:
-        """The timed model at one step, as `ask` knows models."""
 
-        n_tokens, device, name = timed.n_tokens, getattr(timed, "device", None), getattr(timed, "name", "")
+def timed_question(
+    timed: TimedModel, states: ArrayLike, schedule: Schedule, t: int
+) -> tuple[ConditionalModel, tuple[np.ndarray, ...]]:
+    """What the reversal of step t asks of states: a conditional model, and what `ask` takes besides.
 
-        def scores(self, states, sites, hidden=None):
-            steps = np.full(len(states), t)
-            return timed.scores(states, sites, steps, *(() if hidden is None else (hidden,)))
+    ValueError for states of other sites or tokens, or for a step that the schedule lacks.
+    """
+    states, site, hidden = check_contexts(states, timed.n_tokens), schedule.site(t), schedule.hidden(t)
+    if states.shape[1] != schedule.n_sites:
+        raise ValueError(f"states have {states.shape[1]} sites, the schedule is for {schedule.n_sites}")
+    asked = states, np.full(len(states), site)
+    return _AtStep(timed, t), (*asked, np.tile(hidden, (len(states), 1))) if hidden.sum() > 1 else asked
 
-    further = (np.tile(hidden, (len(states), 1)),) if hidden.sum() > 1 else ()
-    return ask(AtStep(), states, np.full(len(states), site), *further)
+
+class _AtStep:
+    """A timed model at one step, as `ask` knows models."""
+
+    def __init__(self, timed, t):
+        self.timed, self.t, self.n_tokens, self.name = timed, t, timed.n_tokens, getattr(timed, "name", "")
+        self.device = getattr(timed, "device", torch.device("cpu"))
+
+    def scores(self, states, sites, hidden=None):
+        return self.timed.scores(states, sites, np.full(len(states), self.t), *(() if hidden is None else (hidden,)))

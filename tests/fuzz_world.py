@@ -546,7 +546,7 @@ def diffusion_arguments(states):
         "diffusion.bound": process | {"prior_log_prob": lambda states: np.zeros(len(states))},
         "evolution.site_kernel": {"model": joint},
         "evolution.kernel_of": {"law": start[0], "site": 1},
-        "evolution.check_distribution": {"law": law, "size": size},
+        "matrices.check_laws": {"laws": start, "name": "laws", "ndim": 3},
         "evolution.evolve": {"law": law, "kernels": [step]},
         "evolution.limit_law": {"kernels": [step], "tolerance": 1e-9, "limit": 500},
         "evolution.reverse_conditionals": {"law": law, "hidden": np.array([True, False, True])},
@@ -591,7 +591,8 @@ def diffusion_arguments(states):
     }
     names = ("diffusion.denoise", "evolution.noise_kernels", "evolution.denoise_kernels", "evolution.mean_bound")
     special |= {name: process for name in (*names, "reversals.timed_tables", "reversals.ask_timed")}
-    special["reversals.ask_timed"] = process | {"states": states, "t": 2}
+    asked = ("reversals.ask_timed", "reversals.timed_question")
+    special |= {name: process | {"states": states, "t": 2} for name in asked}
     special["unmasking.nucleus"] = {"law": torch.rand(ROWS, TOKENS, dtype=torch.float64), "top_p": 0.5}
     special["unmasking.check_share"] = {"top_p": 0.5}
     return special
