@@ -371,9 +371,14 @@ def effective_temperature(law: ArrayLike, other: ArrayLike) -> float:
     if not ((law > 0).all() and (other > 0).all() and np.ptp(np.log(law)) > 1e-9):
         raise ValueError("need two positive laws of the same tokens, of which the first is not flat")
     log = np.log(law)
-    loss = lambda power: float(scipy.special.logsumexp(power * log) - power * (other @ log))  # noqa: E731
-    found: Any = scipy.optimize.minimize_scalar(loss, bounds=(1e-6, 1e3), method="bounded", options={"xatol": 1e-10})
-    return float(1 / found.x)
+    log = log - log.max()
+    weight = lambda power: np.exp(power * log)  # noqa: E731
+    slope = lambda power: (weight(power) @ log) / weight(power).sum() - other @ log  # noqa: E731  # of a convex loss
+    low, high = 1e-6, 1e3
+    if slope(low) >= 0 or slope(high) <= 0:
+        return float(1 / (low if slope(low) >= 0 else high))
+    found: Any = scipy.optimize.brentq(slope, low, high, xtol=1e-12)
+    return float(1 / found)
 
 
 def sharpened_model(model: ConditionalModel, n_sites: int, times: int) -> TabularModel:

@@ -604,7 +604,7 @@ windows = pd.DataFrame(
         "cells": m,
         "classes, cells well chosen": puzzles.components(all_grids, m),
         "random cells can move": run.cached(puzzles.movable_share, all_grids, m),
-        "gap": exact.spectral_gap(run.cached(puzzles.window_matrix, all_grids, m)),
+        "gap": exact.spectral_gap(puzzles.window_matrix(all_grids, m)),
     }
     for m in run["window_sizes"]
 )
