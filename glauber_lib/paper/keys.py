@@ -1,6 +1,7 @@
 """What a cached result and a notebook's outputs depend on: sources, arguments, versions, in digests of them."""
 
 import dataclasses
+import functools
 import hashlib
 import importlib.metadata
 import inspect
@@ -37,8 +38,9 @@ from glauber_lib.paper.sources import (
 PLAIN = (bool, int, float, str, type(None))  # what JSON holds as it is
 
 
-def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that results depend on."""
+@functools.lru_cache(None)
+def _installed():
+    """`versions` as they were when first asked for: those of the packages that run."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -46,6 +48,11 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:  # but named by GLAUBER_MINILM or GLAUBER_DISTILBERT
             found[name] = "not installed"
     return found
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that results depend on."""
+    return dict(_installed())
 
 
 def digest(*contents: str | bytes) -> str:
