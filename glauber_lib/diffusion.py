@@ -141,7 +141,8 @@ def _walk(ask_at, states, schedule, order, numbers, temperature, top_p, fixed):
         rows = np.flatnonzero(~fixed[:, site])
         calls += len(rows)
         if len(rows):
-            drawn, chance = draw_tokens(*ask_at(states[rows], t), temperature, numbers[rows, k], trim=trim)
+            model, asked = ask_at(states[rows], t)
+            drawn, chance = draw_tokens(model, asked, temperature, numbers[rows, k], trim=trim)
             states[rows, site], log_prob[k, rows] = drawn, np.log(chance)
         tokens[k] = states[:, site]
     return Paths(initial, np.array([schedule.site(t) for t in order], np.int64), tokens, log_prob, calls)

@@ -38,21 +38,18 @@ from glauber_lib.paper.sources import (
 PLAIN = (bool, int, float, str, type(None))  # what JSON holds as it is
 
 
-@functools.lru_cache(None)
-def _installed():
-    """`versions` as they were when first asked for: those of the packages that run."""
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:  # but named by GLAUBER_MINILM or GLAUBER_DISTILBERT
-            found[name] = "not installed"
-    return found
-
-
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that results depend on."""
-    return dict(_installed())
+    return {"python": platform.python_version()} | {name: _installed(name) for name in PACKAGES}
+
+
+@functools.lru_cache(None)
+def _installed(name):
+    """The version of a package as it was when first asked for: of what runs."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:  # but named by GLAUBER_MINILM or GLAUBER_DISTILBERT
+        return "not installed"
 
 
 def digest(*contents: str | bytes) -> str:
