@@ -31,7 +31,10 @@ def outputs_digests(notebook: str, profile: str, names: Iterable[str]) -> dict[s
 
 
 def page_of(folder: Path, results: dict) -> str:
-    """What ``claims.md`` in a folder says of its ``results.json``; that of the default profile shows the others too."""
+    """What ``claims.md`` in a folder says of its ``results.json``; that of the default profile shows the others too.
+
+    KeyError for results without claims.
+    """
     main = folder == profiles.ROOT / "figures"
     return claims.claims_page(*claims.committed_results()) if main else claims.claims_page(results)
 
