@@ -237,8 +237,8 @@ def block_dynamics(states: ArrayLike, law: ArrayLike, blocks: Blocks, weights: A
 def poincare_constant(matrix: Sparse, law: ArrayLike) -> float:
     r"""The best constant :math:`C` in :math:`\mathrm{Var}(f) \le C\, \mathcal E(f, f)` of a reversible chain.
 
-    Infinite for a chain that is reducible; nan above 1e10, where rounding decides (`exact.spectral_gap`). ValueError for
-    a matrix whose rows are no steps, and unless the chain is reversible for `law`.
+    Infinite for a chain that is reducible; nan above 1e10, where rounding decides (`exact.spectral_gap`). ValueError
+    for a matrix whose rows are no steps, and unless the chain is reversible for `law`.
     """
     law = check_stationary(law, matrix)
     if (size := len(law)) > DENSE or not (law > 0).all():

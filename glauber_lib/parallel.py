@@ -125,7 +125,7 @@ def clique_hitting_time(
 ) -> float:
     """Natural logarithm of the mean number of steps from all -1 to all +1 in the clique.
 
-    See `log_clique_matrix`. No step but those of its entries subtracts, and the logarithm holds where the time is beyond
+    See `log_clique_matrix`. No step after its entries subtracts, and the logarithm holds where the time is beyond
     float64.
     """
     log = log_clique_matrix(n_sites, size, field, coupling, block=block, inside=inside)

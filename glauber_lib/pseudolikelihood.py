@@ -194,7 +194,9 @@ def _least_share(matrices):
 def mixing_constant(law: ArrayLike, masks: Blocks, weights: ArrayLike | None = None) -> float:
     r"""Poincaré constant C of the (adaptive) block dynamics with these masks (`blocks.poincare_constant`).
 
-    ValueError as `blocks.block_dynamics`. By Theorem 4.1.2 :math:`\Gamma \preceq C\, \mathcal I^{-1}` with the full information :math:`\mathcal I`.
+    ValueError as `blocks.block_dynamics`.
+
+    By Theorem 4.1.2 :math:`\Gamma \preceq C\, \mathcal I^{-1}` with the full information :math:`\mathcal I`.
     """
     law = check_law(law)
     matrix = block_dynamics(all_states(len(law), law.ndim), law.ravel(), masks, weights)

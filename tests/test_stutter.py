@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from conftest import random_joint, random_table, small_vocabulary
 
 from glauber_lib import blocks, exact, stutter
@@ -107,10 +108,16 @@ def test_a_replacement_is_another_token_however_cold_and_none_is_refused():
     for first in range(6):
         table = stutter.pair_stutter(model, [[first, 0, first]], [0], temperature=1e-3)
         assert np.isfinite(table.delta[0])
-    banned = np.full((2, 3, 3), -np.inf)
-    banned[:, 0] = banned[..., 0] = 0.0
+
+
+def test_a_replacement_that_the_model_bans_is_refused():
+    class Frozen(TabularModel):
+        def scores(self, states, sites, hidden=None):
+            present = torch.tensor(states)[torch.arange(len(states)), torch.tensor(sites), None]
+            return torch.full((len(states), 3), -np.inf).scatter(1, present, 0.0)
+
     with pytest.raises(ValueError, match="allows beside the present one"):
-        stutter.pair_stutter(TabularModel(banned), [[0, 1]], [0])
+        stutter.pair_stutter(Frozen(np.zeros((2, 3, 3))), [[0, 1]], [0])
 
 
 def test_a_template_has_neighbouring_sites_in_their_order():
