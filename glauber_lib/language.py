@@ -79,7 +79,7 @@ class LanguageModel:
     def reads(self, text: str, *, n: int = 1) -> bool:
         """Whether `text` has at least `n` tokens, all of them in the vocabulary; ValueError as from `tokens`."""
         ids = self.tokenizer(check_text(text), add_special_tokens=False, verbose=False)["input_ids"]
-        return len(ids) >= check_count(n, "n", least=1) and bool((self._index[ids] >= 0).all())
+        return len(ids) >= check_count(n, "n") and bool((self._index[ids] >= 0).all())
 
     def states(self, texts: Iterable[str], *, n: int) -> np.ndarray:
         """States int64[B, n]: the first `n` tokens of each of B texts.

@@ -1213,6 +1213,18 @@ def test_passages_that_are_too_short_are_left_out_and_counted(root, tiny, tmp_pa
         run.passages(tiny["bert"], n=9)
 
 
+def test_passages_of_one_state_are_one_passage(root, tiny, tmp_path, capsys):
+    texts = ["a b c d e f", "a b c d e g", "A B C D e h", "b b c d e f"]
+    (tmp_path / "mine.txt").write_text("\n".join(texts))
+    run = Run("02_bounds", "smoke")
+    run.settings["passages"] = str(tmp_path / "mine.txt")
+    frame = run.passages(tiny["bert"], n=4)
+    states = tiny["bert"].states(frame.text, n=4)
+    assert list(frame.text) == [texts[0], texts[3]] and len(np.unique(states, axis=0)) == len(states)
+    assert "passages left out, of 4: 2 of the same first 4 tokens as an earlier one" in capsys.readouterr().out
+    assert len(run.passages(tiny["bert"])) == 4  # no state of some length is asked for
+
+
 def test_passages_have_an_id_a_topic_and_a_text():
     assert list(load_passages().columns) == ["id", "topic", "text"]
 

@@ -823,7 +823,7 @@ def test_sets_and_searches_are_read_with_the_words_that_they_were_made_of(bert):
 def test_what_a_text_and_a_name_are_is_asked_before_they_are_used(bert):
     for asked in (
         lambda: bert.reads(["a", "b"]),
-        lambda: bert.reads("a", n=0),
+        lambda: bert.reads("a", n=-1),
         lambda: bert.reads("a", n=1.5),
         lambda: MaskedLM(bert.network, bert.tokenizer, name=5),
     ):
