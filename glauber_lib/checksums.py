@@ -74,26 +74,21 @@ def matmul_precision() -> dict[str, str]:
 
 
 class WeightsDigest:
-    """`weights_checksum` of a network, computed again when its weights were written to.
+    """`weights_checksum` of a network, computed again when its weights were written to, or for another network.
 
     Whether they were is seen at a fraction of the price: by where each tensor is, by torch's count of writings, and,
     as writings through ``tensor.data`` are not counted, by sums of its bits.
-
-    Parameters
-    ----------
-    network : torch.nn.Module
     """
 
-    def __init__(self, network: torch.nn.Module):
-        self.network = network
+    def __init__(self) -> None:
         self._found: tuple[list, str] | None = None
 
-    def __call__(self) -> str:
+    def __call__(self, network: torch.nn.Module) -> str:
         """Hexadecimal digest of all weights as they are now."""
-        tensors = self.network.state_dict().values()
-        now = [(t.data_ptr(), None if t.is_inference() else t._version, _bit_sums(t)) for t in tensors]
+        tensors = network.state_dict().items()
+        now = [(k, t.data_ptr(), None if t.is_inference() else t._version, _bit_sums(t)) for k, t in tensors]
         if self._found is None or self._found[0] != now:
-            self._found = now, weights_checksum(self.network)
+            self._found = now, weights_checksum(network)
         return self._found[1]
 
 
@@ -148,12 +143,23 @@ def class_key(model: Any) -> str | list:
     Raises
     ------
     NoSourceError
-        For a class without source, as one that was typed into Python; its models have no `cache_key`, then.
+        For a class without source, as one that was typed into Python, and for a model with a method of its own
+        (`check_methods`); there is no `cache_key`, then.
     """
+    check_methods(model)
     kind = type(model)
     own = __name__.partition(".")[0]
     foreign = [c for c in kind.__mro__ if c is not object and c.__module__.partition(".")[0] != own]
     return [kind.__qualname__, *map(described_source, foreign)] if foreign else kind.__name__
+
+
+def check_methods(thing: Any) -> None:
+    """NoSourceError for an object that holds something in the place of a method of its class: no class stands for it."""
+    if own := [name for name in getattr(thing, "__dict__", ()) if callable(getattr(type(thing), name, None))]:
+        raise NoSourceError(
+            f"no cache_key: this {type(thing).__name__} has a method of its own, {own}; write a class with it into a "
+            "module"
+        )
 
 
 class NoSourceError(AttributeError):
@@ -184,7 +190,7 @@ def small_model_key(model: Any, content: list) -> list:
     """The `cache_key` of a model whose scores follow from its class and from `content`.
 
     Of a class that is not the package's it holds the attributes of the model too, whatever they are there for, and of a
-    model with a method of its own that method: there is no digest of it (`model_checksum`).
+    model that holds a function that function: there is no digest of it (`model_checksum`).
     """
     kind = class_key(model)
     if isinstance(kind, str) and not any(map(callable, vars(model).values())):
@@ -252,8 +258,9 @@ def refuse_other_vocabulary(model: Any, trace: Any, what: str = "the trace") -> 
 def refuse_other_scores(model: Any, result: Any, what: str) -> None:
     """Refuse to read a result with a model of other scores than those of the one that made it.
 
-    Two names that differ are two models, and so are two digests where a name is not known. Models of one name are one:
-    a digest may be that of an earlier version of this package.
+    Two names that differ are two models, and so are two digests where a name is not known. Models of one name are one,
+    with a warning where their digests differ: one may be that of an earlier version of this package, or of weights that
+    were trained on.
 
     Parameters
     ----------
@@ -273,6 +280,12 @@ def refuse_other_scores(model: Any, result: Any, what: str) -> None:
     if all(decisive) and decisive[0] != decisive[1] and not (all(sums) and sums[0] == sums[1]):
         was, now = (f"{name!r} ({checksum or 'no checksum'})" for name, checksum in zip(names, sums, strict=True))
         raise ValueError(f"{what} was made by the model {was}, not by {now}: read it with that model")
+    if all(names) and all(sums) and sums[0] != sums[1]:
+        warnings.warn(
+            f"{what} was made by a model {names[0]!r} of another checksum ({sums[0]}, not {sums[1]}): by other weights "
+            "or settings, or an earlier version of this package",
+            stacklevel=3,
+        )
 
 
 def _plain(value):

@@ -7,7 +7,7 @@ import shutil
 import sys
 from dataclasses import replace
 from functools import partial, wraps
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,13 @@ from glauber_lib.answers import ask
 from glauber_lib.censored import resampled_interval
 from glauber_lib.chains import LONGEST, run_chains
 from glauber_lib.checks import check_numbers, check_states, check_temperature
-from glauber_lib.checksums import WeightsDigest, model_checksum, refuse_other_vocabulary, vocabulary_checksum
+from glauber_lib.checksums import (
+    WeightsDigest,
+    model_checksum,
+    refuse_other_scores,
+    refuse_other_vocabulary,
+    vocabulary_checksum,
+)
 from glauber_lib.contraction import median_estimate, ratio_of_independent
 from glauber_lib.couplings import coalesce
 from glauber_lib.crossover import couple_passages
@@ -40,11 +46,13 @@ from glauber_lib.incompatibility import (
     sample_rectangles,
 )
 from glauber_lib.influence import contraction_norms, measure_influence, sufficient_temperature, threshold
+from glauber_lib.instruments import LexicalTopicScorer
 from glauber_lib.laboratory import compatible_table
 from glauber_lib.language import CausalLM, MaskedLM
 from glauber_lib.margins import basin_escape_times, escape_probability, log_exit_times
 from glauber_lib.models import IsingModel, RestrictedModel, TabularModel
 from glauber_lib.paper import keys
+from glauber_lib.paper.passages import load_passages
 from glauber_lib.paper.sources import SourceChangedError
 from glauber_lib.readings import cosine_distance
 from glauber_lib.resampling import percentile_interval
@@ -141,13 +149,13 @@ def test_a_model_of_two_types_of_numbers_is_named():
 def test_changed_signs_of_weights_are_seen(change):
     network = torch.nn.Linear(512, 16, bias=False)
     network = network if change == "odd columns" else network.double()
-    digest = WeightsDigest(network)
-    before = digest()
+    digest = WeightsDigest()
+    before = digest(network)
     part = {"all": np.s_[:], "odd columns": np.s_[:, 1::2], "some rows": np.s_[:4]}[change]
     network.weight.data[part].neg_()
-    assert digest() != before
+    assert digest(network) != before
     network.weight.data[part].neg_()
-    assert digest() == before
+    assert digest(network) == before
 
 
 @pytest.fixture
@@ -167,6 +175,42 @@ def test_what_is_set_on_a_network_and_what_is_hooked_to_it_is_in_its_key(bert):
     assert model_checksum(bert) == plain
     layer.output.LayerNorm.eps = 0.5
     assert model_checksum(bert) not in ("", plain)
+
+
+def test_the_key_is_of_the_network_and_the_frame_that_are_there_now(bert):
+    plain, own, state = model_checksum(bert), bert.network, np.array([[5, 6, 7]])
+    other = copy.deepcopy(own)
+    other.get_input_embeddings().weight.data.mul_(1.5)
+    bert.network = other
+    assert model_checksum(bert) not in ("", plain) and bert.checksum != MaskedLM(own, bert.tokenizer).checksum
+    bert.network = own
+    before, scores = bert.before, bert.scores(state, [0])
+    bert.before = torch.cat([before, torch.tensor([8, 9])])
+    assert model_checksum(bert) not in ("", plain) and (bert.scores(state, [0]) - scores).abs().max() > 1e-4
+    bert.before = before
+    assert model_checksum(bert) == plain
+
+
+def test_a_method_of_its_own_leaves_a_model_without_a_key(bert):
+    table, scorer = random_table(3, 2), LexicalTopicScorer(load_passages())
+    for reader, name in ((bert, "scores"), (bert, "texts"), (table, "scores"), (scorer, "score")):
+        keys.describe(reader)
+        setattr(reader, name, lambda *asked, **options: None)
+        if reader is not scorer:
+            assert model_checksum(reader) == ""
+        with pytest.raises(TypeError, match="method of its own"):
+            keys.describe(reader)
+        delattr(reader, name)
+    assert model_checksum(bert) and model_checksum(table)
+
+
+def test_other_scores_under_one_name_are_warned_of():
+    one, other = (random_table(3, 2, seed=k) for k in (1, 2))
+    one.name = other.name = "m"  # type: ignore
+    made = SimpleNamespace(model="m", model_checksum=model_checksum(one))
+    refuse_other_scores(one, made, "the trace")
+    with pytest.warns(UserWarning, match="the trace was made by a model 'm' of another checksum"):
+        refuse_other_scores(other, made, "the trace")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from glauber_lib.checksums import matmul_precision
+from glauber_lib.checksums import check_methods, matmul_precision
 from glauber_lib.hub import UNWANTED
 from glauber_lib.imports import imported_names
 from glauber_lib.paper import profiles
@@ -242,6 +242,7 @@ def describe(value: Any) -> Any:
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     if hasattr(type(value), "cache_key") or hasattr(value, "cache_key"):
         try:
+            check_methods(value)
             return ["object", kind, _class_digest(value), describe(value.cache_key)]
         except AttributeError as error:
             raise TypeError(f"a cached result cannot depend on a {kind}, whose cache_key fails: {error}") from error
