@@ -14,6 +14,7 @@ import torch
 
 from glauber_lib.draws import check_precision
 from glauber_lib.imports import sources_below
+from glauber_lib.sources import SourceChangedError, followed_file, refuse_replaced
 
 CONFIGURATION = (".json", ".txt", ".py", ".model")  # files of settings, vocabularies and code
 
@@ -154,8 +155,9 @@ def class_key(model: Any) -> str | list:
 
 
 def check_methods(thing: Any) -> None:
-    """NoSourceError for an object that holds something in the place of a method of its class: no class stands for it."""
-    if own := [name for name in getattr(thing, "__dict__", ()) if callable(getattr(type(thing), name, None))]:
+    """NoSourceError for an object that holds something in the place of a method of its class, which says too little."""
+    own = [name for name in getattr(thing, "__dict__", ()) if callable(getattr(type(thing), name, None))]
+    if own:
         raise NoSourceError(
             f"no cache_key: this {type(thing).__name__} has a method of its own, {own}; write a class with it into a "
             "module"
@@ -170,9 +172,13 @@ def described_source(kind: Any) -> list[str]:
     """Source of a reader's own class or function, and digest of its module and of the reader's modules it imports.
 
     A script counts by the class or function alone: what else stands in it may be edited between a run and the next.
-    NoSourceError as from `source_of`.
+    NoSourceError as from `source_of`; SourceChangedError where what runs is not what stands in the files of the
+    reader's modules (`sources.refuse_replaced`).
     """
     below = {} if kind.__module__ == "__main__" else sources_below(kind.__module__)
+    for module, source in below.items():
+        if followed_file(module, "") is not None:
+            refuse_replaced(module, source)
     digest = hashlib.blake2b(json.dumps(below).encode(), digest_size=8).hexdigest() if below else ""
     return [source_of(kind), digest]
 
@@ -202,12 +208,13 @@ def small_model_key(model: Any, content: list) -> list:
 def model_checksum(model: Any) -> str:
     """Hexadecimal digest of what a model's scores depend on, its `cache_key`.
 
-    It is empty, which means unknown, for a model without one, or with one that holds more than plain data, arrays and
-    other objects with a `cache_key`. An AttributeError within a `cache_key` comes out: the model has one.
+    It is empty, which means unknown, for a model without one, with one that holds more than plain data, arrays and
+    other objects with a `cache_key`, or whose own source was edited or replaced since it was imported. An
+    AttributeError within a `cache_key` comes out: the model has one.
     """
     try:
         described = json.dumps(model.cache_key, default=_plain)
-    except (TypeError, NoSourceError):
+    except (TypeError, NoSourceError, SourceChangedError):
         return ""
     except AttributeError:
         if hasattr(type(model), "cache_key"):

@@ -24,7 +24,7 @@ from markdown_it import MarkdownIt
 from PIL import Image
 from tqdm.auto import tqdm
 
-from glauber_lib import embedded
+from glauber_lib import embedded, sources
 from glauber_lib.influence import measure_influence, replacement_tokens
 from glauber_lib.language import MaskedLM
 from glauber_lib.paper import (
@@ -94,6 +94,7 @@ def root(tmp_path, monkeypatch):
     for name in SECTIONS:
         (tmp_path / "notebooks" / f"{name}.py").write_text(STUB + MEASURED.get(name, ""))
     monkeypatch.setattr(profiles, "ROOT", tmp_path)
+    monkeypatch.setitem(sources.FOLDERS, sources.LIBRARY, tmp_path)
     monkeypatch.setattr(embedded, "DATA", tmp_path / "data")
     monkeypatch.setattr(provenance, "repository_state", lambda: ("abc1234", False))
     monkeypatch.delenv("GLAUBER_CACHE", raising=False)

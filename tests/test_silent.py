@@ -53,11 +53,11 @@ from glauber_lib.margins import basin_escape_times, escape_probability, log_exit
 from glauber_lib.models import IsingModel, RestrictedModel, TabularModel
 from glauber_lib.paper import keys
 from glauber_lib.paper.passages import load_passages
-from glauber_lib.paper.sources import SourceChangedError
 from glauber_lib.readings import cosine_distance
 from glauber_lib.resampling import percentile_interval
 from glauber_lib.retention import find_traps, time_traps
 from glauber_lib.search import search_column
+from glauber_lib.sources import SourceChangedError
 from glauber_lib.stats import Estimate, bootstrap_interval
 from glauber_lib.trapping import GrownSet, grow_sets
 
@@ -337,6 +337,67 @@ def test_what_a_reader_s_own_part_calls_and_reads_is_in_the_key(bert, monkeypatc
     assert all(len(set(column)) == 3 for column in zip(*found, strict=True))
     (tmp_path / "own_part.py").write_text("edited = True\n")
     assert model_checksum(bert) == found[-1][0]  # what runs is still what was imported
+
+
+def import_own(folder, monkeypatch, **contents):
+    """Modules of a reader's own, imported anew; the last one."""
+    monkeypatch.syspath_prepend(str(folder))
+    for name, content in contents.items():
+        (folder / f"{name}.py").write_text(content)
+        sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+    shutil.rmtree(folder / "__pycache__", ignore_errors=True)
+    return [importlib.import_module(name) for name in contents][-1]
+
+
+@pytest.mark.parametrize("file", ["own_part", "own_numbers"])
+def test_an_own_part_whose_file_was_edited_before_it_was_asked_for_has_no_key(file, bert, monkeypatch, tmp_path):
+    part = import_own(tmp_path, monkeypatch, own_numbers="SCALE = 2.0\n", own_part=OWN)
+    bert.network.bert.encoder.layer[0].intermediate.intermediate_act_fn = part.Act().eval()
+    path = tmp_path / f"{file}.py"
+    path.write_text(path.read_text().replace("* 1.0", "* 3.0").replace("2.0", "4.0"))
+    assert model_checksum(bert) == ""
+    with pytest.raises(SourceChangedError, match="restart Python"):
+        keys.describe(bert)
+
+
+def test_what_is_replaced_in_an_own_part_leaves_no_key(bert, monkeypatch, tmp_path):
+    part = import_own(tmp_path, monkeypatch, own_numbers="SCALE = 2.0\n", own_part=OWN)
+    bert.network.bert.encoder.layer[0].intermediate.intermediate_act_fn = part.Act().eval()
+    assert (known := model_checksum(bert))
+    for place, name in ((part, "SCALE"), (part, "helper"), (part.Act, "forward")):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, (lambda *asked: asked[-1]) if name != "SCALE" else 3.0)
+            assert model_checksum(bert) != known
+    assert model_checksum(bert) == known
+
+
+OWN_MODEL = """
+from glauber_lib.models import TabularModel
+
+SCALE = 1.0
+
+class Own(TabularModel):
+    scale = 1.0
+
+    def scores(self, states, sites, hidden=None):
+        return super().scores(states, sites, hidden) * self.scale * SCALE
+"""
+
+
+def test_what_is_replaced_or_added_in_an_own_class_leaves_its_models_without_a_checksum(monkeypatch, tmp_path):
+    module = import_own(tmp_path, monkeypatch, own_model=OWN_MODEL)
+    model = module.Own(np.zeros((2, 3, 3)))
+    assert (known := model_checksum(model))
+    scores = lambda self, states, sites, hidden=None: torch.zeros(len(states), 3)  # noqa: E731
+    changes = (module, "SCALE", 5.0), (module.Own, "scale", 3.0), (module.Own, "scores", scores)
+    for place, name, value in (*changes, (module.Own, "conditional", scores)):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, value, raising=False)
+            assert model_checksum(model) == ""
+            with pytest.raises(SourceChangedError):
+                keys.describe(model)
+    assert model_checksum(model) == known
 
 
 def test_the_key_of_an_untouched_network_is_that_of_every_process(masked_lm):
@@ -836,8 +897,10 @@ def test_traps_are_those_of_the_scores_that_made_the_trace(tiny):
     with pytest.raises(ValueError, match=r"the trace was made by the model .*, not by 'other'"):
         survey(other, trace)
     earlier = replace(trace, model_checksum="of an earlier version")
-    for kept in (trace, earlier, replace(trace, model="", model_checksum="")):
+    for kept in (trace, replace(trace, model="", model_checksum="")):
         survey(model, kept)
+    with pytest.warns(UserWarning, match="another checksum"):
+        survey(model, earlier)
 
 
 @pytest.mark.parametrize("read", [percentile_interval, lambda v: resampled_interval(1.0, v, 9), mean_without_largest])
