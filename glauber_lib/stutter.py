@@ -155,7 +155,7 @@ def pair_stutter(
     table = {"visible": (own * right).sum(1), "hidden": (free * free_right).sum(1)}
     value, error = _sequential(model, states, sites, free, free_right, counts, temperature, rng)
     table |= {"sequential": value, "error": error}
-    return pd.DataFrame(table).assign(**_interaction(model, states, sites, *logs, counts[2], temperature, rng))
+    return pd.DataFrame(table).assign(**_interaction(model, states, sites, logs, counts[2], temperature, rng))
 
 
 def _sequential(model, states, sites, first, second, counts, temperature, rng):
@@ -174,15 +174,14 @@ def _sequential(model, states, sites, first, second, counts, temperature, rng):
         after = probabilities(scores, np.full(len(tokens), temperature)).cpu().numpy()
         terms = first[k, tokens] * after[np.arange(len(tokens)), tokens]
         value[k] = terms[: len(top)].sum()
-        if len(drawn):
-            weighted = terms[len(top) :] * mass / product[drawn]
-            value[k] += weighted.mean()
+        weighted = terms[len(top) :] * mass / product[drawn]
+        value[k] += weighted.mean() if len(drawn) else 0.0
         if mass > 0:
             error[k] = weighted.std(ddof=1) / np.sqrt(len(drawn)) if len(drawn) > 1 else np.nan
     return value, error
 
 
-def _interaction(model, states, sites, own, right, replacements, temperature, rng):
+def _interaction(model, states, sites, logs, replacements, temperature, rng):
     """Means of influence and Δ of each pair, over replacements drawn from the two laws without the present tokens."""
 
     def other(log, at):
@@ -195,7 +194,7 @@ def _interaction(model, states, sites, own, right, replacements, temperature, rn
 
     rows, measured = np.arange(len(states)), []
     for _ in range(replacements):
-        rectangles = Rectangles(states, rows, sites, sites + 1, other(own, sites), other(right, sites + 1))
+        rectangles = Rectangles(states, rows, sites, sites + 1, other(logs[0], sites), other(logs[1], sites + 1))
         measured.append(measure_rectangles(model, rectangles, temperature=temperature)[["influence", "delta"]])
     return {name: np.mean([one[name] for one in measured], axis=0) for name in ("influence", "delta")}
 
