@@ -282,7 +282,6 @@ def test_rows_that_are_no_steps_and_laws_that_are_not_kept_are_refused():
     for odd in (matrix.T.tocsr(), matrix * 2, matrix * 0.5):
         for call in (
             lambda odd=odd: blocks.reached_within(odd, [0], 3),
-            lambda odd=odd: blocks.classes(odd),
             lambda odd=odd: blocks.poincare_constant(odd, [0.5, 0.5]),
         ):
             with pytest.raises(ValueError, match="probabilities of a step"):
