@@ -287,5 +287,5 @@ def reached_within(matrix: Sparse, target: ArrayLike, n_steps: int) -> np.ndarra
 
 
 def classes(matrix: Sparse) -> np.ndarray:
-    """The communicating class of each state, int64[S], numbered from zero; what is above zero is a way, as in a graph."""
+    """The communicating class of each state, int64[S], from zero on; what is above zero is a way, as in a graph."""
     return sp.csgraph.connected_components(sp.csr_matrix(matrix) > 0, connection="strong")[1].astype(np.int64)
