@@ -136,7 +136,7 @@ class MixtureProposal:
         self.models, self.weights = list(models), check_numbers(weights, "weights")
         if self.weights.shape != (len(self.models),) or not len(self.models):
             raise ValueError(f"need a share for each of {len(self.models)} models, got shape {self.weights.shape}")
-        if not ((self.weights > 0).all() and np.isclose(self.weights.sum(), 1, atol=1e-9)):
+        if not ((self.weights > 0).all() and abs(self.weights.sum() - 1) < 1e-9):
             raise ValueError(f"weights must be positive and sum to one, got {self.weights}")
         if len(numbers := {model.n_tokens for model in self.models}) > 1:
             raise ValueError(f"models must have the same tokens, got numbers {sorted(numbers)}")

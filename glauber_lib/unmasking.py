@@ -196,7 +196,8 @@ def _draw(model, states, now, asked, uniform, temperature, top_p, order):
             scores.append(_score(law / law.sum(1, keepdim=True), order).cpu().numpy())
         return nucleus(law, top_p)
 
-    question = states[rows], sites, now[rows]
+    several = [now[rows]] if now.sum(1).max() > 1 else []  # the asked site is hidden anyway
+    question = (states[rows], sites, *several)
     tokens[asked], sure[asked] = draw_tokens(model, question, temperature, uniform[asked], trim=trim)
     if scores:
         score[asked] = np.concatenate(scores)

@@ -1,5 +1,7 @@
 """Text from masks in rounds: the law of one round, what is hidden again, and what is never touched."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -58,6 +60,15 @@ def test_a_language_model_never_draws_what_it_bans(tiny):
     for order in ORDERS:
         found = unmask(model, np.zeros((3, 6), int), np.ones((3, 6), bool), order=order, top_p=0.9, seed=1)
         assert found.states.max() < model.n_tokens and (found.hidden.sum(0) == 1).all()
+
+
+def test_one_hidden_site_a_state_needs_no_model_that_hides():
+    model = random_table(3, 2)
+    alone = SimpleNamespace(n_tokens=2, device=model.device, scores=lambda states, sites: model.scores(states, sites))
+    arguments = np.zeros((2, 3), int), np.eye(3, dtype=bool)[:2]
+    np.testing.assert_array_equal(
+        unmask(alone, *arguments, rounds=2).states, unmask(model, *arguments, rounds=2).states
+    )
 
 
 def test_arguments_that_do_not_fit_are_refused():

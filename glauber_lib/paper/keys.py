@@ -20,11 +20,11 @@ import numpy as np
 import pandas as pd
 import torch
 
-from glauber_lib.checksums import matmul_precision
+from glauber_lib.checksums import check_methods, matmul_precision
 from glauber_lib.hub import UNWANTED
-from glauber_lib.imports import imported_names
+from glauber_lib.imports import imported_names, read_source
 from glauber_lib.paper import profiles
-from glauber_lib.paper.sources import (
+from glauber_lib.sources import (
     LIBRARY,
     PACKAGES,
     SourceChangedError,
@@ -108,7 +108,8 @@ def imported_sources(source: str, package: str = "") -> dict[str, str]:
     -------
     dict of str to str
         Name of each module to its source, in the order of the names: modules of the library, and a reader's own
-        (`sources.followed_file`). The package that a module is in counts only where it is imported itself.
+        (`sources.followed_file`), of compiled ones a digest. The package that a module is in counts where it is
+        imported itself, or by ``import package.module``.
 
     Raises
     ------
@@ -121,7 +122,7 @@ def imported_sources(source: str, package: str = "") -> dict[str, str]:
         module, importer = waiting.pop()
         if module in found or not (path := followed_file(module, importer.split(".")[0])):
             continue
-        found[module] = path.read_text(encoding="utf-8")
+        found[module] = read_source(path)
         inside = module if path.name == "__init__.py" else module.rpartition(".")[0]
         waiting += [(name, inside) for name in imported_names(found[module], inside)]
     return dict(sorted(found.items()))
@@ -242,6 +243,7 @@ def describe(value: Any) -> Any:
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     if hasattr(type(value), "cache_key") or hasattr(value, "cache_key"):
         try:
+            check_methods(value)
             return ["object", kind, _class_digest(value), describe(value.cache_key)]
         except AttributeError as error:
             raise TypeError(f"a cached result cannot depend on a {kind}, whose cache_key fails: {error}") from error
