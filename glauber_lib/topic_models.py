@@ -12,13 +12,13 @@ Under Glauber dynamics the counts of topics are a Markov chain by themselves, a 
 (`count_chain`).
 """
 
+import math
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-import scipy.special
 import torch
 from numpy.typing import ArrayLike
 
@@ -205,7 +205,7 @@ def check_within(value: Any, name: str, least: float, most: float) -> float:
 def count_states(n_topics: int, length: int) -> np.ndarray:
     """Every way to share `length` tokens among topics, int64[S, T]; ValueError for more than `exact.DENSE` of them."""
     n_topics, length = check_count(n_topics, "n_topics", 1, MOST), check_count(length, "length", 1, MOST)
-    size = scipy.special.comb(length + n_topics - 1, n_topics - 1, exact=True)
+    size = math.comb(length + n_topics - 1, n_topics - 1)
     if size > DENSE:
         raise ValueError(f"{n_topics} topics share {length} tokens in {size} ways: at most {DENSE} are listed")
     bars = np.array(list(combinations(range(length + n_topics - 1), n_topics - 1)), np.int64).reshape(size, -1)

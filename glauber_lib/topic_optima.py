@@ -7,12 +7,12 @@ chosen to be kept, and :math:`m = p_m (1 - p_c - p_r)` holds [MASK]. Documents a
 so that the uniform attention of every position sees the frequencies y of the tokens.
 """
 
+import math
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 import scipy.optimize
-import scipy.special
 from numpy.typing import ArrayLike
 
 from glauber_lib.checks import check_count, check_numbers
@@ -180,7 +180,7 @@ def document_frequencies(
     """
     n_topics, n_words = _sizes(n_topics, n_words)
     n_present = check_count(n_present, "n_present", 1, n_topics)
-    n_sets = scipy.special.comb(n_topics, n_present, exact=True)
+    n_sets = math.comb(n_topics, n_present)
     if n_sets * (n_topics * n_words + 1) > 1_000_000:
         raise ValueError(f"{n_sets} sets of {n_present} topics, {n_topics * n_words} words, are too many to list")
     sets = np.array(list(combinations(range(n_topics), n_present)), np.int64)
@@ -210,8 +210,9 @@ def prediction_loss(matrix: ArrayLike, seen: ArrayLike, law: ArrayLike) -> float
 def attention_bounds(n_words: int, masking: Masking = BERT) -> dict[str, float]:
     r"""The constants of Theorems 2.1.3 and 2.1.5.
 
-    The first bounds :math:`\gamma = ((v-1)\alpha + \beta)/v` by :math:`\lambda_1 (\tau - 1)` and :math:`\lambda_2 T`, the
-    second β by :math:`\lambda_3 \tau` and :math:`\lambda_4 T`, and α by :math:`\lambda_5 \beta`.
+    The first bounds :math:`\gamma = ((v-1)\alpha + \beta)/v` by :math:`\lambda_1 (\tau - 1)` and
+    :math:`\lambda_2 T`, the second β by :math:`\lambda_3 \tau` and :math:`\lambda_4 T`, and α by
+    :math:`\lambda_5 \beta`.
 
     Returns
     -------
@@ -237,9 +238,17 @@ def attention_bounds(n_words: int, masking: Masking = BERT) -> dict[str, float]:
     }
 
 
+def _check_attention(alpha, beta):
+    """Attentions as arrays of one shape; ValueError unless they are finite and >= 0, and below 1e150."""
+    alpha, beta = check_numbers(alpha, "alpha"), check_numbers(beta, "beta")
+    if not all(((x >= 0) & (x < 1e150)).all() for x in (alpha, beta)):
+        raise ValueError("alpha and beta must be numbers >= 0 and below 1e150, got others")
+    return np.broadcast_arrays(alpha, beta)
+
+
 @dataclass(frozen=True)
 class Landscape:
-    r"""Squared loss at positions that were chosen and do not show [MASK], as a function of attention (Figures 2.7, 2.8).
+    r"""Squared loss at chosen positions that do not show [MASK], as a function of attention (Figures 2.7, 2.8).
 
     The token at the position attends with β to its own word, with α to other words of its topic, with 1 to all others
     (Assumption 2.1.2). The sums are those of §2.1.7.7 and §2.1.7.8 before their asymptotics; as printed, the attention
@@ -269,13 +278,10 @@ class Landscape:
         check_count(self.n_present, "n_present", 1, self.n_topics - 1)
 
     def _attended(self, alpha, beta):
-        """Weights of the token's own word, of each word of its topic, and of a word of a present and an absent topic.
+        """Weights of the token's word, of each word of its topic, and of words of a present and an absent topic.
 
         Once for a token of a present topic, once for one of an absent topic; each prediction after the map q.
         """
-        alpha, beta = check_numbers(alpha, "alpha"), check_numbers(beta, "beta")
-        if not (np.isfinite(alpha).all() and np.isfinite(beta).all() and (alpha >= 0).all() and (beta >= 0).all()):
-            raise ValueError(f"alpha and beta must be finite and >= 0, got {alpha!r:.50} and {beta!r:.50}")
         t, v, tau, a, noise = self.n_topics, self.n_words, self.n_present, self.masking.own, self.masking.noise
         absent = noise / (v * t)
         there = a / (v * tau) + absent
@@ -293,13 +299,13 @@ class Landscape:
 
         ValueError for attentions that are not finite and >= 0.
         """
-        v = self.n_words
-        gamma = (check_numbers(alpha, "alpha") * (v - 1) + check_numbers(beta, "beta")) / v
+        alpha, beta = _check_attention(alpha, beta)
+        gamma = (alpha * (self.n_words - 1) + beta) / self.n_words
         return self._loss(gamma, gamma, blocks=True)
 
     def diagonal(self, alpha: ArrayLike, beta: ArrayLike) -> np.ndarray:
         """Loss with the diagonal of Definition 2.1.2. ValueError for attentions that are not finite and >= 0."""
-        return self._loss(alpha, beta, blocks=False)
+        return self._loss(*_check_attention(alpha, beta), blocks=False)
 
     def _loss(self, alpha, beta, *, blocks):
         t, v, tau, pc, pr = self.n_topics, self.n_words, self.n_present, self.masking.kept, self.masking.random

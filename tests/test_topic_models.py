@@ -40,7 +40,8 @@ def present_law(model, n):
 @pytest.mark.parametrize(
     ("model", "law"),
     [(DirichletTopics(3, 2, 0.3), dirichlet_law), (DirichletTopics(2, 1, 2.0), dirichlet_law),
-     (PresentTopics(3, 2, 2), present_law), (PresentTopics(3, 1, 3), present_law), (PresentTopics(4, 1, 1), present_law)],
+     (PresentTopics(3, 2, 2), present_law), (PresentTopics(3, 1, 3), present_law),
+     (PresentTopics(4, 1, 1), present_law)],
 )  # fmt: skip
 def test_conditionals_are_those_of_the_listed_joint(model, law, hide):
     n, rng = 4, np.random.default_rng(0)
@@ -151,5 +152,5 @@ def test_one_topic_is_frozen():
      lambda: PresentTopics(2, 2, 1).scores([[0, 4]], [0]), lambda: DirichletTopics(2, 1, 0.1).topic_law([[1, 2, 3]])],
 )  # fmt: skip
 def test_what_is_no_topic_model_or_document_is_refused(call):
-    with pytest.raises(ValueError, match="must|need|share"):
+    with pytest.raises(ValueError, match=r"must|need|share"):
         call()

@@ -134,5 +134,5 @@ def test_what_is_no_masking_or_matrix_is_refused():
         lambda: optima.optimum_defect(np.eye(4), 2), lambda: optima.document_frequencies(20, 10, 10),
         lambda: Landscape(3, 2, 3), lambda: Landscape(3, 2, 2).block(-1.0, 1.0), lambda: optima.block_matrix(200, 200),
     ):  # fmt: skip
-        with pytest.raises(ValueError, match="must|need|too many"):
+        with pytest.raises(ValueError, match=r"must|need|too many"):
             call()
