@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from glauber_lib.checks import check_count, check_indices, check_seed
-from glauber_lib.topic_models import check_within
+from glauber_lib.topic_models import check_lengths, check_within
 
 KINDS = ("bracket", "moment")
 REGENERATE = ("argmax", "sample")
@@ -296,8 +296,7 @@ def draw_prompts(
     ValueError for no prompt, or lengths that whole strings do not exceed.
     """
     n_prompts, most = check_count(n_prompts, "n_prompts", 1, 10**6), process.length - 1
-    low = check_count(lengths[0], "the first of lengths", 0, most)
-    high = check_count(lengths[1], "the second of lengths", low, most)
+    low, high = check_lengths(lengths, 0, most)
     rng = np.random.default_rng([check_seed(seed), 77])
     return [process.draw(int(rng.integers(low, high + 1)), rng) for _ in range(n_prompts)]
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
@@ -161,6 +162,12 @@ class GuidedTree:
         inner = np.setdiff1d(np.arange(len(self.law)), self.leaves)
         return float(escape_times(self.matrix, inner)[0])
 
+    def gap(self) -> float:
+        """Spectral gap: the chain is reversible and lazy, so that its second eigenvalue is the next largest modulus."""
+        root = np.sqrt(self.law)
+        symmetric = root[:, None] * self.matrix.toarray() / root
+        return float(1 - np.linalg.eigvalsh((symmetric + symmetric.T) / 2)[-2])
+
     def walk(self, runs: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Runs of the chain from the root: steps int64[runs] until a leaf, and the code int64[runs] of that leaf.
 
@@ -296,6 +303,46 @@ def constraint(name: str, length: int) -> np.ndarray:
     if not isinstance(name, str) or name not in found:
         raise ValueError(f"name must be one of {list(found)}, got {name!r}")
     return found[name].astype(float)
+
+
+def survey_guides(name: str, length: int, epsilons: ArrayLike, n_guides: int, seed: int = 0) -> pd.DataFrame:
+    """What wrong guides cost: total variation of three ways to draw strings from the target, exact.
+
+    Parameters
+    ----------
+    name, length
+        See `constraint`; the reference is uniform.
+    epsilons : array_like, float64[E]
+        See `disturbed`.
+    n_guides : int
+        Wrong guides, each with every epsilon.
+    seed : int
+
+    Returns
+    -------
+    DataFrame
+        A row for each epsilon and guide: ``epsilon``, ``guide``; the distances of ``action``-level guidance, of the
+        ``first_leaf`` and of the ``stationary`` law on leaves; ``gap``, of the chain.
+
+    Raises
+    ------
+    ValueError
+        As `constraint` and `disturbed`, for no guide or no epsilon.
+    """
+    reference, reward = uniform_strings(length), constraint(name, length)
+    target = (reference * reward).ravel() / (reference * reward).sum()
+    values, n_guides = exact_values(reference, reward), check_count(n_guides, "n_guides", 1, 10**5)
+    epsilons, rows = check_numbers(epsilons, "epsilons", listed=True), []
+    if not len(epsilons):
+        raise ValueError("need an epsilon, got none")
+    far = lambda law: float(0.5 * np.abs(law - target).sum())  # noqa: E731
+    for epsilon in epsilons.tolist():
+        for guide in range(n_guides):
+            wrong = disturbed(values, epsilon, check_seed(seed) + guide)
+            tree = guided_chain(reference, wrong)
+            found = far(action_law(reference, wrong)), far(tree.first_leaf_law()), far(tree.leaf_law())
+            rows.append((epsilon, guide, *found, tree.gap()))
+    return pd.DataFrame(rows, columns=["epsilon", "guide", "action", "first_leaf", "stationary", "gap"])
 
 
 def simulate_costs(length: int, runs: int, seed: int = 0) -> dict[str, np.ndarray]:

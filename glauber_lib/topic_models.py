@@ -199,6 +199,14 @@ def check_within(value: Any, name: str, least: float, most: float) -> float:
     return float(number)
 
 
+def check_lengths(lengths: Any, least: int, most: int) -> tuple[int, int]:
+    """The least and the largest length as ints within `least` .. `most`; ValueError for anything else."""
+    if np.ndim(lengths) != 1 or len(lengths) != 2:
+        raise ValueError(f"lengths must be the least and the largest one, got {lengths!r:.100}")
+    low = check_count(lengths[0], "the least length", least, most)
+    return low, check_count(lengths[1], "the largest length", low, most)
+
+
 # The chain of counts -------------------------------------------------------------------------------------------------
 
 

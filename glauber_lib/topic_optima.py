@@ -93,8 +93,8 @@ def block_entries(n_topics: int, n_words: int, masking: Masking = BERT) -> dict[
     ValueError
         For counts below one.
     """
-    (n_topics, n_words), size = _sizes(n_topics, n_words), n_topics * n_words
-    c1, c2, c3 = _constants(n_topics, n_words, masking)
+    n_topics, n_words = _sizes(n_topics, n_words)
+    size, (c1, c2, c3) = n_topics * n_words, _constants(n_topics, n_words, masking)
     other = -(c1 * c2 + c3) / (c2**2 + size)
     return {"mask": (c2 * c3 - c1 * size) / (c2**2 + size), "same": other + c3 / n_words, "other": other}
 
@@ -200,6 +200,8 @@ def prediction_loss(matrix: ArrayLike, seen: ArrayLike, law: ArrayLike) -> float
     matrix, seen, law = (check_numbers(x, n) for x, n in ((matrix, "matrix"), (seen, "seen"), (law, "law")))
     if seen.ndim != 2 or not len(seen) or seen.shape != law.shape or matrix.shape != (seen.shape[1],) * 2:
         raise ValueError(f"need a matrix and frequencies that fit, got {matrix.shape}, {seen.shape} and {law.shape}")
+    if not all((np.abs(x) < 1e100).all() for x in (matrix, seen, law)):
+        raise ValueError("matrix and frequencies must be finite numbers, got others")
     predicted = seen @ matrix.T
     return float((law.sum(1) - 2 * (predicted * law).sum(1) + (predicted**2).sum(1)).mean())
 
