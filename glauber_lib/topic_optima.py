@@ -10,6 +10,7 @@ so that the uniform attention of every position sees the frequencies y of the to
 import math
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import scipy.optimize
@@ -326,7 +327,7 @@ class Landscape:
 
     def best_block(self) -> float:
         """The γ with the least loss of blocks, within 1e-4 .. 1e7."""
-        found = scipy.optimize.minimize_scalar(
+        found: Any = scipy.optimize.minimize_scalar(
             lambda log: float(self.block(np.exp(log), np.exp(log))), bounds=(np.log(1e-4), np.log(1e7)),
             method="bounded", options={"xatol": 1e-9},
         )  # fmt: skip
@@ -336,7 +337,7 @@ class Landscape:
         """The α and β with the least loss of the diagonal, α from 0 and β within 1e-4 .. 1e7."""
 
         def at(alpha):
-            found = scipy.optimize.minimize_scalar(
+            found: Any = scipy.optimize.minimize_scalar(
                 lambda log: float(self.diagonal(alpha, np.exp(log))), bounds=(np.log(1e-4), np.log(1e7)),
                 method="bounded", options={"xatol": 1e-9},
             )  # fmt: skip
@@ -345,6 +346,6 @@ class Landscape:
         grid = np.concatenate([[0.0], np.geomspace(1e-4, 1e5, 120)])
         place = int(np.argmin([at(alpha)[0] for alpha in grid]))
         low, high = grid[max(place - 1, 0)], grid[min(place + 1, len(grid) - 1)]
-        found = scipy.optimize.minimize_scalar(lambda alpha: at(alpha)[0], bounds=(low, high), method="bounded")
+        found: Any = scipy.optimize.minimize_scalar(lambda alpha: at(alpha)[0], bounds=(low, high), method="bounded")
         alpha = float(found.x) if found.fun < at(low)[0] else float(low)  # the search never looks at the ends
         return alpha, at(alpha)[1]
