@@ -231,7 +231,7 @@ def refuse_other_vocabulary(model: Any, trace: Any, what: str = "the trace") -> 
     Parameters
     ----------
     model : MaskedLM or CausalLM
-    trace : Trace, Rectangles
+    trace : Trace, Rectangles, ColumnSearch, GrownSet
         With ``vocabulary_checksum``, perhaps with ``model``, a name; nothing is refused where the first is unknown.
     what : str
         What the error says first.

@@ -48,7 +48,7 @@ class LanguageModel:
         self.network: Any = network.eval().to(self.device)
         self._checksum = checksums.WeightsDigest(self.network)
         self.tokenizer = tokenizer
-        self.name = name
+        self.name = check_text(name)
         self.batch_tokens = check_count(batch_tokens, "batch_tokens", least=1)
         n_rows = network.config.vocab_size
         words = ordinary_words(tokenizer, n_rows, self._called)
@@ -67,8 +67,7 @@ class LanguageModel:
             If the text has fewer than `n` tokens, or a token that is not in the vocabulary, or `n` is below one.
         """
         n = None if n is None else check_count(n, "n", least=1)
-        check_text(text)
-        ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"][:n]
+        ids = self.tokenizer(check_text(text), add_special_tokens=False, verbose=False)["input_ids"][:n]
         if not ids or (n is not None and len(ids) < n):
             raise ValueError(f"text has {len(ids)} tokens, at least {n or 1} are needed: {text!r}")
         indices = self._index[ids]
@@ -78,9 +77,9 @@ class LanguageModel:
         return indices
 
     def reads(self, text: str, *, n: int = 1) -> bool:
-        """Whether `text` has at least `n` tokens, all of them in the vocabulary."""
-        ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        return len(ids) >= n and bool((self._index[ids] >= 0).all())
+        """Whether `text` has at least `n` tokens, all of them in the vocabulary; ValueError as from `tokens`."""
+        ids = self.tokenizer(check_text(text), add_special_tokens=False, verbose=False)["input_ids"]
+        return len(ids) >= check_count(n, "n") and bool((self._index[ids] >= 0).all())
 
     def states(self, texts: Iterable[str], *, n: int) -> np.ndarray:
         """States int64[B, n]: the first `n` tokens of each of B texts.

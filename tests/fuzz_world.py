@@ -13,14 +13,19 @@ from glauber_lib import (
     bracket_rejection,
     couplings,
     crossover,
+    diffusion,
     drift,
     escape,
     exact,
     guided_trees,
     incompatibility,
     influence,
+    noising,
     parallel,
     pseudolikelihood,
+    puzzles,
+    reversals,
+    schedules,
     strips,
     topic_models,
     topic_optima,
@@ -434,7 +439,7 @@ def build():
         "paper.profiles.load_profile": {"profile": "smoke", "notebook": "01_incompatibility"},
         "paper.check.find_model": {"name": "minilm-3l", "roles": ["model"]},
     }
-    special |= learning_arguments(states) | topic_arguments()
+    special |= learning_arguments(states) | diffusion_arguments(states) | topic_arguments()
     instances = {
         "Trace": trace,
         "Coalescence": pairs,
@@ -449,6 +454,8 @@ def build():
         "Entry": Entry("a/b", "x", "measured"),
         "Cost": Cost("model", 3, 10),
         "Location": Location("here", 3, ""),
+        "Schedule": schedules.make_schedule(SITES, 2),
+        "Paths": diffusion.noise(table, states, schedules.make_schedule(SITES, 2)),
         **topic_instances(),
     }
     return world, special, instances, model
@@ -513,6 +520,101 @@ def learning_arguments(states):
     special |= {f"pseudolikelihood.{name}": family for name in names}
     special["pseudolikelihood.forgetting"] = family | {"weights": [0.5, 0.5]}
     return special
+
+
+def diffusion_arguments(states):
+    """Special values of what is about noise, reversals, energies and puzzles."""
+    joint: Any = JointModel(random_joint(SITES, TOKENS)[0])
+    schedule, size = schedules.make_schedule(SITES, 2), TOKENS**SITES
+    law, energy = noising.triple_law(SITES, TOKENS), noising.triple_law(SITES, TOKENS, seed=1)
+    paths, timed = diffusion.noise(joint.model, states, schedule), reversals.FrozenInTime(joint)
+    start = reversals.timed_tables(reversals.FrozenInTime(joint.model), schedule)
+    counts = reversals.path_counts(paths, schedule, TOKENS)
+    arm = noising.make_arm("uniform", law, energy, SITES, schedule)
+    grids = puzzles.grids(1, 3)
+    box = {"rows": 2, "columns": 2}
+    step = exact.transition_matrix(joint.model, SITES)
+    process = {"model": joint, "timed": timed, "schedule": schedule, "law": law, "prior": energy, "top_p": 0.9}
+    rates = size * (exact.transition_matrix(joint.model, SITES).toarray() - np.eye(size))
+    special = {
+        "schedules.Schedule": {"orders": np.array([[0, 2, 1], [1, 0, 2]]), "window": 2, "shrinks": True},
+        "schedules.Schedule.site": {"t": 2},
+        "schedules.Schedule.hidden": {"t": 2},
+        "schedules.Paths.state": {"done": 3},
+        "schedules.make_schedule": {"window": 2, "frozen": np.array([True, False, False])},
+        "reversals.UnigramModel": {"log_frequencies": np.array([0.0, -1.0, -np.inf])},
+        "reversals.MaskTokenModel": {"model": joint},
+        "reversals.TimedTable": {"tables": start, "schedule": schedule},
+        "reversals.CountModel": {"paths": paths, "schedule": schedule, "prior": timed, "alpha": 2.0},
+        "reversals.check_strength": {"alpha": 2.0},
+        "reversals.posterior": {"counts": counts, "start": start, "alpha": 2.0},
+        "reversals.path_counts": {"paths": paths, "schedule": schedule},
+        "diffusion.noise": process | {"first": 2, "steps": 3},
+        "diffusion.bound": process | {"prior_log_prob": lambda states: np.zeros(len(states))},
+        "evolution.site_kernel": {"model": joint},
+        "evolution.kernel_of": {"law": start[0], "site": 1},
+        "matrices.check_laws": {"laws": start, "name": "laws", "ndim": 3},
+        "evolution.evolve": {"law": law, "kernels": [step]},
+        "evolution.limit_law": {"kernels": [step], "tolerance": 1e-9, "limit": 500},
+        "evolution.reverse_conditionals": {"law": law, "hidden": np.array([True, False, True])},
+        "evolution.exact_reversal": {"laws": np.tile(law, (7, 1)), "schedule": schedule},
+        "evolution.path_budget": {
+            "laws": np.tile(law, (4, 1)), "sites": [0, 1, 2],
+            "conditionals": exact.conditional_laws(joint.model, SITES),
+        },
+        "evolution.score_entropy": {"law": law, "prior": energy, "generator": rates, "horizon": 0.5, "nodes": 5},
+        "energy.MixtureProposal": {"models": [joint, joint], "weights": np.array([0.4, 0.6])},
+        "energy.PseudoLikelihood": {"model": joint, "raw": True},
+        "energy.metropolis": {"joint": noising_energy(), "proposal": joint, "n_steps": 20},
+        "energy.metropolis_matrix": {"log_joint": np.log(law).reshape([TOKENS] * SITES), "proposal": None,
+                                     "rule": "metropolis"},
+        "puzzles.solving_times": {
+            "grid": puzzles.grids()[0], "empty": np.arange(16) < 3, "betas": [1.0, 2.0], "sizes": [1, 2], **box,
+        },
+        "puzzles.make_puzzles": {"count": 2, "empties": 4, **box},
+        "puzzles.GridModel": {"states": grids, "n_tokens": 3},
+        "puzzles.PottsModel": {"beta": 1.0, **box},
+        "puzzles.conflicts": {"states": puzzles.grids()[:3], **box},
+        "noising.triple_law": {"spread": 0.5},
+        "noising.near_law": {"law": law, "epsilon": 0.5},
+        "noising.divergence": {"p": law, "q": energy},
+        "noising.make_arm": {"kind": "energy", "law": law, "energy": energy, "schedule": schedule},
+        "noising.draw_paths": {"arm": arm, "codes": np.array([0, 3, 5])},
+        "noising.generate": {"prior": energy, "tables": start, "schedule": schedule},
+        "noising.learn": {"arm": arm, "start": "flat", "counts": counts, "held_out": counts},
+        "noising.learning_curve": {
+            "law": law, "energy": energy, "kinds": ["energy"], "rounds": [1], "samples": [10, 20], "data_sets": 2,
+            "paths": 2,
+        },
+        "noising.crossing": {"gains": np.array([[1.0, -0.5], [0.5, -1.0]]), "samples": [10, 100]},
+        "noising.literal_minimiser": {"law": np.array([0.2, 0.5, 0.3]), "reading": "B"},
+        "noising.effective_temperature": {"law": np.array([0.2, 0.8]), "other": np.array([0.1, 0.9])},
+        "noising.sharpened_model": {"model": joint, "times": 1},
+        "noising.conditionals_of": {"law": law},
+    }  # fmt: skip
+    special |= {f"puzzles.{name}": box for name in ("check_box", "peers", "grids")}
+    special |= {
+        f"puzzles.{name}": {"states": grids, "size": 4} for name in ("window_matrix", "movable_share", "components")
+    }
+    names = ("diffusion.denoise", "evolution.noise_kernels", "evolution.denoise_kernels", "evolution.mean_bound")
+    special |= {name: process for name in (*names, "reversals.timed_tables", "reversals.ask_timed")}
+    asked = ("reversals.ask_timed", "reversals.timed_question")
+    special |= {name: process | {"states": states, "t": 2} for name in asked}
+    special["unmasking.nucleus"] = {"law": torch.rand(ROWS, TOKENS, dtype=torch.float64), "top_p": 0.5}
+    special["unmasking.check_share"] = {"top_p": 0.5}
+    return special
+
+
+def noising_energy():
+    """An energy of states: minus the sum of their tokens."""
+
+    class Energy:
+        n_tokens = TOKENS
+
+        def log_prob(self, states):
+            return -np.asarray(states).sum(1).astype(float)
+
+    return Energy()
 
 
 def topic_instances():

@@ -49,8 +49,9 @@ from glauber_lib.paper.sources import SourceChangedError
 from glauber_lib.readings import cosine_distance
 from glauber_lib.resampling import percentile_interval
 from glauber_lib.retention import find_traps, time_traps
+from glauber_lib.search import search_column
 from glauber_lib.stats import Estimate, bootstrap_interval
-from glauber_lib.trapping import GrownSet
+from glauber_lib.trapping import GrownSet, grow_sets
 
 COLD = 1e-308
 
@@ -804,3 +805,27 @@ def test_a_table_of_values_is_not_read_as_one_list(read):
 def test_truth_values_of_a_column_of_objects_are_truth_values():
     met = [True, True, False, True, False, True]
     assert bootstrap_interval(pd.Series([*met, None], dtype=object)[:-1]) == bootstrap_interval(np.array(met))
+
+
+def test_sets_and_searches_are_read_with_the_words_that_they_were_made_of(bert):
+    fewer = MaskedLM(bert.network, bert.tokenizer, vocabulary=bert.vocabulary[:40])
+    grown = grow_sets(fewer, [[0, 1, 2]], 1.0, cap=2)
+    found = search_column(fewer, [[0, 1, 2], [3, 4, 5]], 0, rounds=1)
+    assert np.isfinite(found.column_sums(fewer, [1.0])).all()
+    for read in (
+        lambda: time_traps(bert, grown, 1.0, repeats=1, n_steps=400, seed=0),
+        lambda: found.column_sums(bert, [1.0]),
+    ):
+        with pytest.raises(ValueError, match="whose tokens are other words"):
+            read()
+
+
+def test_what_a_text_and_a_name_are_is_asked_before_they_are_used(bert):
+    for asked in (
+        lambda: bert.reads(["a", "b"]),
+        lambda: bert.reads("a", n=-1),
+        lambda: bert.reads("a", n=1.5),
+        lambda: MaskedLM(bert.network, bert.tokenizer, name=5),
+    ):
+        with pytest.raises(ValueError, match=r"need one text, got|n must be a whole number"):
+            asked()

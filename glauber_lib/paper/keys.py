@@ -1,6 +1,7 @@
 """What a cached result and a notebook's outputs depend on: sources, arguments, versions, in digests of them."""
 
 import dataclasses
+import functools
 import hashlib
 import importlib.metadata
 import inspect
@@ -39,13 +40,16 @@ PLAIN = (bool, int, float, str, type(None))  # what JSON holds as it is
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that results depend on."""
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:  # but named by GLAUBER_MINILM or GLAUBER_DISTILBERT
-            found[name] = "not installed"
-    return found
+    return {"python": platform.python_version()} | {name: _installed(name) for name in PACKAGES}
+
+
+@functools.lru_cache(None)
+def _installed(name):
+    """The version of a package as it was when first asked for: of what runs."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:  # but named by GLAUBER_MINILM or GLAUBER_DISTILBERT
+        return "not installed"
 
 
 def digest(*contents: str | bytes) -> str:

@@ -251,17 +251,19 @@ def _stands(value, name, node, source, module, own):
         return isinstance(value, type) and _class_stands(value, name, node, source, own)
     if isinstance(node, ast.Import):
         imported = next(a.name if a.asname else name for a in node.names if _bound_name(a, node) == name)
-        counts = followed_file(imported, module.split(".")[0]) is not None  # transformers puts others in its place
-        return not counts or sys.modules.get(imported, value) is value
+        if sys.modules.get(imported, value) is value:
+            return True
+        return followed_file(imported, module.split(".")[0]) is None  # transformers puts others in its place
     if isinstance(node, ast.ImportFrom):
-        package = module if str(source_file(module)).endswith("__init__.py") else module.rpartition(".")[0]
+        whole = node.level and str(source_file(module)).endswith("__init__.py")
+        package = module if whole else module.rpartition(".")[0]
         origin, original = (
             imports.origin(node, package),
             next(a.name for a in node.names if _bound_name(a, node) == name),
         )
-        if followed_file(origin, module.split(".")[0]) is None or origin not in sys.modules:
+        if origin not in sys.modules or vars(sys.modules[origin]).get(original, value) is value:
             return True
-        return vars(sys.modules[origin]).get(original, value) is value
+        return followed_file(origin, module.split(".")[0]) is None
     if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         if all(isinstance(target, ast.Name) for target in targets) and _is_plain(node.value):
