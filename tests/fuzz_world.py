@@ -9,12 +9,15 @@ import torch
 from conftest import TEXTS, Watched, random_joint, random_table
 
 from glauber_lib import (
+    bracket_attention,
+    bracket_rejection,
     couplings,
     crossover,
     diffusion,
     drift,
     escape,
     exact,
+    guided_trees,
     incompatibility,
     influence,
     noising,
@@ -24,6 +27,9 @@ from glauber_lib import (
     reversals,
     schedules,
     strips,
+    topic_models,
+    topic_optima,
+    topic_training,
     topics,
     transition,
     trapping,
@@ -433,7 +439,7 @@ def build():
         "paper.profiles.load_profile": {"profile": "smoke", "notebook": "01_incompatibility"},
         "paper.check.find_model": {"name": "minilm-3l", "roles": ["model"]},
     }
-    special |= learning_arguments(states) | diffusion_arguments(states)
+    special |= learning_arguments(states) | diffusion_arguments(states) | topic_arguments()
     instances = {
         "Trace": trace,
         "Coalescence": pairs,
@@ -450,6 +456,7 @@ def build():
         "Location": Location("here", 3, ""),
         "Schedule": schedules.make_schedule(SITES, 2),
         "Paths": diffusion.noise(table, states, schedules.make_schedule(SITES, 2)),
+        **topic_instances(),
     }
     return world, special, instances, model
 
@@ -608,6 +615,110 @@ def noising_energy():
             return -np.asarray(states).sum(1).astype(float)
 
     return Energy()
+
+
+def topic_instances():
+    """Small systems of companion 07: generators, a guided tree, oracles for brackets, and a one-layer model."""
+    matrix = np.random.default_rng(0).normal(size=(7, 7))
+    reference, reward = guided_trees.uniform_strings(3), guided_trees.constraint("parity", 3)
+    return {
+        "DirichletTopics": topic_models.DirichletTopics(3, 2, 0.5),
+        "PresentTopics": topic_models.PresentTopics(3, 2, 2),
+        "Landscape": topic_optima.Landscape(4, 3, 2),
+        "GuidedTree": guided_trees.guided_chain(reference, guided_trees.exact_values(reference, reward)),
+        "Brackets": bracket_rejection.Brackets(6),
+        "ConfusedOracle": bracket_rejection.ConfusedOracle(bracket_rejection.Brackets(6), rate=0.5),
+        "TrainedTopics": topic_training.TrainedTopics(3, 2, matrix, matrix.T, matrix[0]),
+    }
+
+
+def topic_arguments():
+    """Special values of what is about topic models, guided trees and brackets."""
+    rng, found = np.random.default_rng(0), topic_instances()
+    sizes = {"n_topics": 3, "n_words": 2}
+    counts, documents, square = (
+        np.array([[2, 1, 1], [0, 4, 0]]),
+        np.array([[0, 1, 5, 2], [3, 3, 4, 0]]),
+        rng.random((7, 7)),
+    )
+    reference, reward = guided_trees.uniform_strings(3), guided_trees.constraint("parity", 3)
+    values = guided_trees.exact_values(reference, reward)
+    tree = {"reference": reference, "reward": reward, "values": values, "epsilon": 0.3}
+    opens, closes = bracket_attention.bracket_embeddings("one-hot", 2, 2)
+    layer = {"opens": opens, "closes": closes, "key_query": rng.normal(size=(8, 8))}
+    brackets = bracket_attention.draw_brackets(2, 2, 9, rng)
+    asked = {"states": documents, "sites": np.array([0, 2]), "hidden": None, "counts": counts, "length": 4}
+    drawn = {"n_documents": 3, "length": 4, "topics": 3}
+    trees = ("exact_values", "extendable", "disturbed", "guided_chain", "action_law")
+    special = {f"guided_trees.{name}": tree for name in trees} | {
+        "guided_trees.action_cost": tree | {"values": guided_trees.extendable(reference, reward)},
+        "guided_trees.survey_guides": {"name": "parity", "length": 3, "epsilons": [0.1, 0.5], "n_guides": 2},
+        "guided_trees.uniform_strings": {"length": 3},
+        "guided_trees.constraint": {"name": "parity", "length": 3},
+        "guided_trees.simulate_costs": {"length": 3, "runs": 5},
+        "guided_trees.search_queries": {"length": 3, "runs": 5},
+        "guided_trees.GuidedTree.walk": {"runs": 5},
+        "guided_trees.GuidedTree.leaf_law": {"weights": None},
+        "topic_models.check_within": {"value": 0.5, "least": 0.0, "most": 1.0},
+        "topic_models.DirichletTopics": sizes | {"alpha": 0.5},
+        "topic_models.PresentTopics": sizes | {"n_present": 2},
+        "topic_models.count_states": {"n_topics": 3, "length": 4},
+        "topic_models.count_chain": {"model": found["DirichletTopics"], "length": 4, "most": None},
+        "topic_models.topic_counts": sizes | asked,
+        "topic_models.diversity": {"counts": counts},
+        "topic_models.DirichletTopics.draw": drawn,
+        "topic_models.PresentTopics.draw": drawn,
+        "topic_models.DirichletTopics.spectral_gap": {"length": 4},
+        "topic_models.DirichletTopics.fixation_rate": {"length": 4},
+        "topic_optima.Masking": {"chosen": 0.15, "kept": 0.1, "random": 0.1},
+        "topic_optima.block_entries": sizes,
+        "topic_optima.block_matrix": sizes,
+        "topic_optima.diagonal_matrix": sizes,
+        "topic_optima.optimum_defect": {"matrix": square, "n_topics": 3},
+        "topic_optima.document_frequencies": sizes | {"n_present": 2},
+        "topic_optima.prediction_loss": {"matrix": square, "seen": rng.random((5, 7)), "law": rng.random((5, 7))},
+        "topic_optima.attention_bounds": {"n_words": 10},
+        "topic_optima.Landscape": {"n_topics": 4, "n_words": 3, "n_present": 2, "attend_mask": False},
+        "topic_optima.Landscape.block": {"alpha": [0.5, 2.0], "beta": [1.0, 3.0]},
+        "topic_optima.Landscape.diagonal": {"alpha": [0.5, 2.0], "beta": [1.0, 3.0]},
+        "topic_training.TrainedTopics": sizes | {"logits": square, "values": square, "bias": square[0]},
+        "topic_training.TrainedTopics.scores": asked,
+        "topic_training.train_topics": {
+            "generator": found["DirichletTopics"], "trains": "attention", "loss": "squared", "optimizer": "sgd",
+            "rate": 0.1, "steps": 2, "batch": 2, "lengths": (4, 5), "initial": 0.1, "penalty": 0.0,
+        },
+        "topic_training.block_contrast": {"matrix": square, "n_topics": 3},
+        "topic_training.attention_by_kind": {"model": found["TrainedTopics"], "documents": documents},
+        "bracket_rejection.check_prefix": {"prefix": [0, 2, 3]},
+        "bracket_rejection.open_brackets": {"prefix": [0, 2, 3]},
+        "bracket_rejection.Brackets": {"length": 6, "square": 0.2, "opening": 0.5},
+        "bracket_rejection.Brackets.draw": {"length": 4},
+        "bracket_rejection.ConfusedOracle": {"rate": 0.5, "kind": "bracket", "window": 5, "seed": 0},
+        "bracket_rejection.complete": {
+            "oracle": found["ConfusedOracle"], "prompt": [0, 2], "quota": 2, "stride": 1, "verifier_error": 0.1,
+            "regenerate": "argmax", "erase_first": 1,
+        },
+        "bracket_rejection.draw_prompts": {"process": found["Brackets"], "n_prompts": 3, "lengths": (2, 4)},
+        "bracket_rejection.error_prefixes": {"oracle": found["ConfusedOracle"], "prompts": [[0], [2, 3]]},
+        "bracket_rejection.measure_completions": {
+            "oracle": found["ConfusedOracle"], "prompts": [[0], [2, 3]], "settings": [{"quota": 1}, {}],
+        },
+        "bracket_attention.bracket_embeddings": {"kind": "angles", "n_types": 2, "depth": 3},
+        "bracket_attention.balance_defect": layer,
+        "bracket_attention.balanced_part": layer,
+        "bracket_attention.draw_brackets": {"n_types": 2, "depth": 2, "length": 9},
+        "bracket_attention.read_stack": layer | {"tokens": brackets[: np.flatnonzero(brackets[:, 0] == 0)[-1] + 1]},
+        "bracket_attention.stack_errors": {
+            "kind": "angles", "attention": "random", "lengths": [4, 6], "n_types": 2, "depth": 2, "n_prefixes": 2,
+        },
+    }  # fmt: skip
+    names = ("law", "can_end_well")
+    special |= {
+        f"bracket_rejection.{kind}.{name}": {"prefix": [0, 2]}
+        for kind in ("Brackets", "ConfusedOracle")
+        for name in names
+    }
+    return special
 
 
 def couplings_of(rng):
