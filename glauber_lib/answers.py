@@ -96,6 +96,13 @@ def name_of(model: Any) -> str:
 
 
 def refuse_unable_to_hide(model: Any) -> None:
-    """ValueError for a model whose `scores` cannot be asked with further sites hidden."""
-    if len(inspect.signature(model.scores).parameters) < 3:
-        raise ValueError(f"{name_of(model)} cannot hide sites: take inside='visible', or one site a step")
+    """ValueError for a model whose `scores` cannot be asked with further sites hidden: it takes no `hidden`, the third.
+
+    Whether a model heeds what it takes is not asked.
+    """
+    taken = [p for p in inspect.signature(model.scores).parameters.values() if p.kind is not p.KEYWORD_ONLY]
+    if [p.name for p in taken[2:3]] != ["hidden"] and not any(p.kind is p.VAR_POSITIONAL for p in taken):
+        raise ValueError(
+            f"{name_of(model)} cannot hide sites: take inside='visible', or one site a step; its `scores` has no third "
+            "parameter `hidden`"
+        )

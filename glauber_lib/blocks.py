@@ -22,6 +22,7 @@ from glauber_lib.checks import check_contexts, check_count, check_indices, check
 from glauber_lib.draws import probabilities
 from glauber_lib.exact import DENSE, Sparse, escape_times
 from glauber_lib.kernels import INSIDES
+from glauber_lib.matrices import check_stationary, check_steps
 from glauber_lib.models import ConditionalModel, all_states, check_system
 
 Blocks = Sequence[Sequence[int]]
@@ -49,16 +50,21 @@ def check_blocks(blocks: Blocks, n_sites: int) -> list[tuple[int, ...]]:
 def check_block_weights(weights: ArrayLike | None, n_blocks: int, size: int | None = None) -> np.ndarray:
     """The law of the blocks, float64[M], or float64[S, M] of S states; uniform by default.
 
-    ValueError for another shape, a negative weight, or weights (of a state) that do not sum to one.
+    ValueError for another shape, a negative weight, or weights (of a state) that do not sum to one within 1e-9: what is
+    left out would count as a chance to stay, which decides where a chain is slow.
     """
     if weights is None:
         return np.full(n_blocks, 1 / n_blocks)
     law = check_numbers(weights, "weights")
     shapes = [(n_blocks,)] if size is None else [(n_blocks,), (size, n_blocks)]
-    if law.shape not in shapes or not (law >= 0).all() or not np.allclose(law.sum(-1), 1, atol=1e-9):
+    sums = law.sum(-1, keepdims=True)
+    if law.shape not in shapes or not (law >= 0).all() or not (np.abs(sums - 1) < 1e-9).all():
         wanted = " or ".join(map(str, shapes))
-        raise ValueError(f"weights must be probabilities of the blocks, of shape {wanted}, got shape {law.shape}")
-    return law
+        raise ValueError(
+            f"weights must be probabilities of the blocks, of shape {wanted}, got shape {law.shape}, sums "
+            f"{sums.min():.12g} to {sums.max():.12g}: divide them by their sum"
+        )
+    return np.where(np.abs(sums - 1) < 1e-14, law, law / sums)  # rounding of a sum is no reason to change a number
 
 
 def block_matrix(
@@ -212,7 +218,7 @@ def block_dynamics(states: ArrayLike, law: ArrayLike, blocks: Blocks, weights: A
     size, n_sites = states.shape
     if size > DENSE or len(np.unique(states, axis=0)) < size:
         raise ValueError(f"states must be distinct, at most {DENSE} of them, got {size}")
-    if law.shape != (size,) or not (law > 0).all() or not np.isclose(law.sum(), 1, atol=1e-9):
+    if law.shape != (size,) or not (law > 0).all() or not abs(law.sum() - 1) < 1e-9:
         raise ValueError(f"law must hold a positive probability of each of {size} states, got shape {law.shape}")
     blocks = check_blocks(blocks, n_sites)
     weights = np.broadcast_to(check_block_weights(weights, len(blocks), size), (size, len(blocks)))
@@ -231,22 +237,24 @@ def block_dynamics(states: ArrayLike, law: ArrayLike, blocks: Blocks, weights: A
 def poincare_constant(matrix: Sparse, law: ArrayLike) -> float:
     r"""The best constant :math:`C` in :math:`\mathrm{Var}(f) \le C\, \mathcal E(f, f)` of a reversible chain.
 
-    Infinite for a chain that is reducible. ValueError unless the chain is reversible for `law`.
+    Infinite for a chain that is reducible; nan above 1e10, where rounding decides (`exact.spectral_gap`). ValueError
+    for a matrix whose rows are no steps, and unless the chain is reversible for `law`.
     """
-    law = check_numbers(law, "law")
-    size = matrix.shape[0]
-    if law.shape != (size,) or size > DENSE or not (law > 0).all():
+    law = check_stationary(law, matrix)
+    if (size := len(law)) > DENSE or not (law > 0).all():
         raise ValueError(f"law must hold a positive probability of each of {size} states, at most {DENSE}")
     root = np.sqrt(law)
     symmetric = root[:, None] * np.asarray(matrix.todense()) / root
-    if not np.allclose(symmetric, symmetric.T, atol=1e-9):
+    if not np.allclose(symmetric, symmetric.T, rtol=0, atol=1e-9):
         raise ValueError(
             "the chain is not reversible for this law, so that it has no Poincaré constant by its spectrum"
         )
     if size == 1:
         return 1.0
+    if classes(matrix).any():
+        return np.inf
     gap = 1 - np.linalg.eigvalsh((symmetric + symmetric.T) / 2)[-2]
-    return float(1 / gap) if gap > 1e-13 else np.inf
+    return float(1 / gap) if gap > 1e-10 else np.nan
 
 
 def hitting_times(matrix: Sparse, target: ArrayLike) -> np.ndarray:
@@ -265,8 +273,11 @@ def hitting_times(matrix: Sparse, target: ArrayLike) -> np.ndarray:
 
 
 def reached_within(matrix: Sparse, target: ArrayLike, n_steps: int) -> np.ndarray:
-    """Probability float64[S] that a set of states is reached within `n_steps` from each state; one in the set."""
-    size, n_steps = matrix.shape[0], check_count(n_steps, "n_steps")
+    """Probability float64[S] that a set of states is reached within `n_steps` from each state; one in the set.
+
+    ValueError for codes that are no states, or rows that are no steps.
+    """
+    size, n_steps = check_steps(matrix), check_count(n_steps, "n_steps")
     inside = np.zeros(size, bool)
     inside[check_indices(target, size, "target")] = True
     reached = inside.astype(float)
@@ -276,5 +287,5 @@ def reached_within(matrix: Sparse, target: ArrayLike, n_steps: int) -> np.ndarra
 
 
 def classes(matrix: Sparse) -> np.ndarray:
-    """The communicating class of each state, int64[S], numbered from zero."""
+    """The communicating class of each state, int64[S], from zero on; what is above zero is a way, as in a graph."""
     return sp.csgraph.connected_components(sp.csr_matrix(matrix) > 0, connection="strong")[1].astype(np.int64)

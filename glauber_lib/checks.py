@@ -137,10 +137,11 @@ def check_labels(values: npt.ArrayLike, name: str, size: int | None = None) -> n
     return array
 
 
-def check_text(text: Any) -> None:
+def check_text(text: Any) -> str:
     """ValueError for anything but one text: of a list of texts a tokenizer gives a list of ids for each."""
     if not isinstance(text, str):
         raise ValueError(f"need one text, got {type(text).__name__}: for several, call states")
+    return text
 
 
 def check_replacements(number: Any, name: str, n_tokens: int) -> int:

@@ -14,6 +14,7 @@ import torch
 
 from glauber_lib.draws import check_precision
 from glauber_lib.imports import sources_below
+from glauber_lib.sources import SourceChangedError, followed_file, refuse_replaced
 
 CONFIGURATION = (".json", ".txt", ".py", ".model")  # files of settings, vocabularies and code
 
@@ -74,26 +75,21 @@ def matmul_precision() -> dict[str, str]:
 
 
 class WeightsDigest:
-    """`weights_checksum` of a network, computed again when its weights were written to.
+    """`weights_checksum` of a network, computed again when its weights were written to, or for another network.
 
     Whether they were is seen at a fraction of the price: by where each tensor is, by torch's count of writings, and,
     as writings through ``tensor.data`` are not counted, by sums of its bits.
-
-    Parameters
-    ----------
-    network : torch.nn.Module
     """
 
-    def __init__(self, network: torch.nn.Module):
-        self.network = network
+    def __init__(self) -> None:
         self._found: tuple[list, str] | None = None
 
-    def __call__(self) -> str:
+    def __call__(self, network: torch.nn.Module) -> str:
         """Hexadecimal digest of all weights as they are now."""
-        tensors = self.network.state_dict().values()
-        now = [(t.data_ptr(), None if t.is_inference() else t._version, _bit_sums(t)) for t in tensors]
+        tensors = network.state_dict().items()
+        now = [(k, t.data_ptr(), None if t.is_inference() else t._version, _bit_sums(t)) for k, t in tensors]
         if self._found is None or self._found[0] != now:
-            self._found = now, weights_checksum(self.network)
+            self._found = now, weights_checksum(network)
         return self._found[1]
 
 
@@ -148,12 +144,24 @@ def class_key(model: Any) -> str | list:
     Raises
     ------
     NoSourceError
-        For a class without source, as one that was typed into Python; its models have no `cache_key`, then.
+        For a class without source, as one that was typed into Python, and for a model with a method of its own
+        (`check_methods`); there is no `cache_key`, then.
     """
+    check_methods(model)
     kind = type(model)
     own = __name__.partition(".")[0]
     foreign = [c for c in kind.__mro__ if c is not object and c.__module__.partition(".")[0] != own]
     return [kind.__qualname__, *map(described_source, foreign)] if foreign else kind.__name__
+
+
+def check_methods(thing: Any) -> None:
+    """NoSourceError for an object that holds something in the place of a method of its class, which says too little."""
+    own = [name for name in getattr(thing, "__dict__", ()) if callable(getattr(type(thing), name, None))]
+    if own:
+        raise NoSourceError(
+            f"no cache_key: this {type(thing).__name__} has a method of its own, {own}; write a class with it into a "
+            "module"
+        )
 
 
 class NoSourceError(AttributeError):
@@ -164,9 +172,13 @@ def described_source(kind: Any) -> list[str]:
     """Source of a reader's own class or function, and digest of its module and of the reader's modules it imports.
 
     A script counts by the class or function alone: what else stands in it may be edited between a run and the next.
-    NoSourceError as from `source_of`.
+    NoSourceError as from `source_of`; SourceChangedError where what runs is not what stands in the files of the
+    reader's modules (`sources.refuse_replaced`).
     """
     below = {} if kind.__module__ == "__main__" else sources_below(kind.__module__)
+    for module, source in below.items():
+        if followed_file(module, "") is not None:
+            refuse_replaced(module, source)
     digest = hashlib.blake2b(json.dumps(below).encode(), digest_size=8).hexdigest() if below else ""
     return [source_of(kind), digest]
 
@@ -184,7 +196,7 @@ def small_model_key(model: Any, content: list) -> list:
     """The `cache_key` of a model whose scores follow from its class and from `content`.
 
     Of a class that is not the package's it holds the attributes of the model too, whatever they are there for, and of a
-    model with a method of its own that method: there is no digest of it (`model_checksum`).
+    model that holds a function that function: there is no digest of it (`model_checksum`).
     """
     kind = class_key(model)
     if isinstance(kind, str) and not any(map(callable, vars(model).values())):
@@ -196,12 +208,13 @@ def small_model_key(model: Any, content: list) -> list:
 def model_checksum(model: Any) -> str:
     """Hexadecimal digest of what a model's scores depend on, its `cache_key`.
 
-    It is empty, which means unknown, for a model without one, or with one that holds more than plain data, arrays and
-    other objects with a `cache_key`. An AttributeError within a `cache_key` comes out: the model has one.
+    It is empty, which means unknown, for a model without one, with one that holds more than plain data, arrays and
+    other objects with a `cache_key`, or whose own source was edited or replaced since it was imported. An
+    AttributeError within a `cache_key` comes out: the model has one.
     """
     try:
         described = json.dumps(model.cache_key, default=_plain)
-    except (TypeError, NoSourceError):
+    except (TypeError, NoSourceError, SourceChangedError):
         return ""
     except AttributeError:
         if hasattr(type(model), "cache_key"):
@@ -231,7 +244,7 @@ def refuse_other_vocabulary(model: Any, trace: Any, what: str = "the trace") -> 
     Parameters
     ----------
     model : MaskedLM or CausalLM
-    trace : Trace, Rectangles
+    trace : Trace, Rectangles, ColumnSearch, GrownSet
         With ``vocabulary_checksum``, perhaps with ``model``, a name; nothing is refused where the first is unknown.
     what : str
         What the error says first.
@@ -252,8 +265,9 @@ def refuse_other_vocabulary(model: Any, trace: Any, what: str = "the trace") -> 
 def refuse_other_scores(model: Any, result: Any, what: str) -> None:
     """Refuse to read a result with a model of other scores than those of the one that made it.
 
-    Two names that differ are two models, and so are two digests where a name is not known. Models of one name are one:
-    a digest may be that of an earlier version of this package.
+    Two names that differ are two models, and so are two digests where a name is not known. Models of one name are one,
+    with a warning where their digests differ: one may be that of an earlier version of this package, or of weights that
+    were trained on.
 
     Parameters
     ----------
@@ -273,6 +287,12 @@ def refuse_other_scores(model: Any, result: Any, what: str) -> None:
     if all(decisive) and decisive[0] != decisive[1] and not (all(sums) and sums[0] == sums[1]):
         was, now = (f"{name!r} ({checksum or 'no checksum'})" for name, checksum in zip(names, sums, strict=True))
         raise ValueError(f"{what} was made by the model {was}, not by {now}: read it with that model")
+    if all(names) and all(sums) and sums[0] != sums[1]:
+        warnings.warn(
+            f"{what} was made by a model {names[0]!r} of another checksum ({sums[0]}, not {sums[1]}): by other weights "
+            "or settings, or an earlier version of this package",
+            stacklevel=3,
+        )
 
 
 def _plain(value):

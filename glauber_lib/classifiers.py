@@ -38,15 +38,25 @@ class Classifier:
 
     def __init__(self, task: Any, name: str | Path, refusal: str, revision: str | None = None, **options: Any):
         self.name = name
-        self.model, self.tokenizer = load_checkpoint(AutoModelForSequenceClassification, name, refusal, revision)
-        self.pipeline: Any = pipeline(task, model=self.model, tokenizer=self.tokenizer, **options)
-        self._checksum = WeightsDigest(self.model)
+        model, tokenizer = load_checkpoint(AutoModelForSequenceClassification, name, refusal, revision)
+        self.pipeline: Any = pipeline(task, model=model, tokenizer=tokenizer, **options)
+        self._checksum = WeightsDigest()
+
+    @property
+    def model(self) -> Any:
+        """The network that the pipeline asks."""
+        return self.pipeline.model
+
+    @property
+    def tokenizer(self) -> Any:
+        """What it reads texts with."""
+        return self.pipeline.tokenizer
 
     @property
     def cache_key(self) -> list:
         """What cached results depend on: weights, settings, and how texts are read (`modules.describe_reader`)."""
         settings = self.model.config.to_json_string()
-        return [self._checksum(), settings, *describe_reader(self.model, self.tokenizer)]
+        return [self._checksum(self.model), settings, *describe_reader(self.model, self.tokenizer)]
 
     @property
     def computation(self) -> dict[str, str]:

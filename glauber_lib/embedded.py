@@ -22,12 +22,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import onnx
 import torch
-import transformers
-from onnx import numpy_helper
 from safetensors.torch import load_file, save_file
-from transformers.initialization import no_init_weights
 
 DATA = Path(os.environ.get("GLAUBER_DATA") or Path(__file__).parent.parent / "data")  # a wheel has none
 
@@ -86,9 +82,11 @@ def package_weights(base: str) -> dict[str, torch.Tensor]:
 
 def _from_onnx(path):
     """Float32 weights of DistilBERT from a graph whose matrices are int8, each with one scale and one zero point."""
+    import onnx  # here and below: seconds to import, and a command that runs notebooks asks for names alone
+
     graph = onnx.load(str(path)).graph
     stored = {tensor.name: tensor for tensor in graph.initializer}
-    array = lambda name: torch.from_numpy(numpy_helper.to_array(stored[name]).copy())  # noqa: E731
+    array = lambda name: torch.from_numpy(onnx.numpy_helper.to_array(stored[name]).copy())  # noqa: E731
     weights = {
         name.removeprefix("distilbert."): array(name)
         for name, tensor in stored.items()
@@ -111,6 +109,8 @@ def _from_onnx(path):
 
 def package_tokenizer(base: str = "minilm") -> Any:
     """Tokenizer of a base, without the truncation that its file may ask for."""
+    import transformers
+
     folder = package_folder(base)
     if base == "minilm":
         return transformers.AutoTokenizer.from_pretrained(folder)
@@ -153,6 +153,8 @@ def bare_network(base: str, n_layers: int, *, causal: bool = False) -> Any:
 
 
 def _architecture(base, n_layers, *, causal, width=None) -> Any:
+    import transformers
+
     if base == "distilbert":
         sizes = {"dropout": 0.0, "attention_dropout": 0.0, "hidden_dim": width or 3072}
         config = transformers.DistilBertConfig(vocab_size=28_996, n_layers=n_layers, **sizes)
@@ -241,6 +243,8 @@ def load_embedded(name: str, folder: str | Path = DATA / "models") -> Any:
     ValueError
         If there is no such model, its file does not fit its architecture, or the package's file is another one.
     """
+    from transformers.initialization import no_init_weights
+
     if name not in EMBEDDED:
         raise ValueError(f"no embedded model {name!r}, only {sorted(EMBEDDED)}")
     if not (Path(folder) / name / "model.safetensors").exists():

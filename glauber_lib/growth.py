@@ -163,7 +163,7 @@ def _checked(n, time, observed, groups):
     return n, time, observed, groups
 
 
-def slope_in_log_length(values: ArrayLike, n: ArrayLike, *, unit: str) -> Estimate:
+def slope_in_log_length(values: ArrayLike, n: ArrayLike, *, unit: str, looks: int = 1) -> Estimate:
     """Mean over units of the slope of their values in log n, with Student's interval; nan if a value is nan.
 
     Parameters
@@ -172,6 +172,8 @@ def slope_in_log_length(values: ArrayLike, n: ArrayLike, *, unit: str) -> Estima
         Of each unit one at every length.
     n : array_like, int[L]
     unit : str
+    looks : int
+        How many such slopes are judged together. The interval is at 1 - 0.05 / looks (Bonferroni).
 
     Raises
     ------
@@ -183,13 +185,14 @@ def slope_in_log_length(values: ArrayLike, n: ArrayLike, *, unit: str) -> Estima
         raise ValueError(f"a slope needs two different lengths or more, each above 0, got {n.tolist()}")
     if values.ndim != 2 or values.shape[1] != len(n):
         raise ValueError(f"values must have shape (units, {len(n)}), one for each length, got {values.shape}")
+    tail = 0.025 / check_count(looks, "looks", least=1)
     slopes = np.polyfit(np.log(n), values.T, 1)[0]
-    return _mean(slopes, unit, 1e-12 * np.abs(values).max(initial=0.0) / np.ptp(np.log(n)))
+    return _mean(slopes, unit, 1e-12 * np.abs(values).max(initial=0.0) / np.ptp(np.log(n)), tail)
 
 
-def _mean(values, unit, rounding):
+def _mean(values, unit, rounding, tail):
     if len(values) < 2 or np.ptp(values) <= rounding:  # equal values do not say how far the next would be
         return Estimate(float(values.mean()) if len(values) else np.nan, None, len(values), unit)
     scale = float(scale_of(values))
-    half = scipy.stats.t.ppf(0.975, len(values) - 1) * (values / scale).std(ddof=1) * scale / np.sqrt(len(values))
+    half = scipy.stats.t.ppf(1 - tail, len(values) - 1) * (values / scale).std(ddof=1) * scale / np.sqrt(len(values))
     return Estimate(float(values.mean()), (float(values.mean() - half), float(values.mean() + half)), len(values), unit)

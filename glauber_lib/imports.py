@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import hashlib
 import importlib.util
 import sys
 from pathlib import Path
@@ -20,11 +21,24 @@ def imported_names(source: str, package: str) -> tuple[str, ...]:
     names = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
+            names |= {name for alias in node.names for name in _with_packages(alias.name)}
         elif isinstance(node, ast.ImportFrom):
             module = origin(node, package)
             names |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
     return tuple(sorted(names))
+
+
+def _with_packages(name):
+    """A module and the packages that it is in, which ``import a.b.c`` runs and of which it binds the first."""
+    parts = name.split(".")
+    return [".".join(parts[:k]) for k in range(1, len(parts) + 1)]
+
+
+def read_source(path: Path) -> str:
+    """The source in a file; of a compiled module a comment with the digest of its content, which imports nothing."""
+    if path.suffix == ".py":
+        return path.read_text(encoding="utf-8")
+    return f"# compiled: {hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()}"
 
 
 def origin(node: ast.ImportFrom, package: str) -> str:
@@ -46,11 +60,11 @@ def sources_below(module: str) -> dict[str, str]:
         loaded = sys.modules.get(name)
         path = Path(getattr(loaded, "__file__", None) or "")
         installed = bool(INSTALLED & set(path.parts))
-        if name in found or path.suffix != ".py" or name.split(".")[0] in _LEFT_OUT or (installed and name != module):
+        if name in found or not path.is_file() or name.split(".")[0] in _LEFT_OUT or (installed and name != module):
             continue
         spec = getattr(loaded, "__spec__", None)  # another one after a module was loaded again
         if name not in _READ or _READ[name][0] is not spec:
-            _READ[name] = spec, path.read_text(encoding="utf-8")
+            _READ[name] = spec, read_source(path)
         found[name] = _READ[name][1]
         inside = name if path.name == "__init__.py" else name.rpartition(".")[0]
         waiting += () if installed else imported_names(found[name], inside)

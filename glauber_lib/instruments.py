@@ -99,7 +99,7 @@ class Embedder:
             raise ValueError(f"embedder {name!r} does not load: {one_line(error)}") from error
         if remote_code is None:
             self._check_parts(refusal)
-        self._checksum = WeightsDigest(self.model)
+        self._checksum = WeightsDigest()
         self._configuration = configuration_checksum(self.folder)  # of what was loaded, whatever comes there later
 
     def _check_parts(self, refusal):
@@ -121,7 +121,7 @@ class Embedder:
     @property
     def checksum(self) -> str:
         """Hexadecimal digest of all weights."""
-        return self._checksum()
+        return self._checksum(self.model)
 
     @property
     def cache_key(self) -> list:

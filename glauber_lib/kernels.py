@@ -144,7 +144,12 @@ def _resample(model, states, free, temperatures, step, numbers, scan, inside):
 
 
 def draw_tokens(
-    model: ConditionalModel, asked: Sequence[np.ndarray], temperatures: npt.ArrayLike, uniform: npt.ArrayLike
+    model: ConditionalModel,
+    asked: Sequence[np.ndarray],
+    temperatures: npt.ArrayLike,
+    uniform: npt.ArrayLike,
+    *,
+    trim: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Tokens drawn at a site of each of K states, and the probability of each, asked for 256 rows at a time.
 
@@ -156,6 +161,8 @@ def draw_tokens(
     temperatures : float or array_like, float[K]
     uniform : array_like, float[K]
         The numbers drawn with, in [0, 1).
+    trim : callable, optional
+        Takes the weights float64[k, V] of k rows and returns those that are drawn with; by default the same.
 
     Returns
     -------
@@ -175,6 +182,7 @@ def draw_tokens(
     tokens, chances = np.empty(len(uniform), np.int64), np.empty(len(uniform))
     for some in chunks(np.arange(len(uniform)), 256):
         law = weights(ask(model, *(part[some] for part in asked)), temperatures[some])
+        law = law if trim is None else trim(law)
         token, low, high = inverse_cdf(law, torch.tensor(uniform[some], device=law.device))
         tokens[some], chances[some] = token.cpu().numpy(), (high - low).cpu().numpy()
     return tokens, chances

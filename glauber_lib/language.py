@@ -31,7 +31,7 @@ class LanguageModel:
 
     max_sites: float  # most content tokens that the network has positions for
     compiled = False  # whether `torch.compile` made the forward pass
-    _special: dict[str, int]  # ids of the special tokens that the model puts into a sequence
+    _special: Any  # dict of str to int: ids of the special tokens that the model puts into a sequence, as it is now
 
     def __init__(
         self,
@@ -46,9 +46,9 @@ class LanguageModel:
         checksums.check_weights(network, f"model {name!r}")
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.network: Any = network.eval().to(self.device)
-        self._checksum = checksums.WeightsDigest(self.network)
+        self._checksum = checksums.WeightsDigest()
         self.tokenizer = tokenizer
-        self.name = name
+        self.name = check_text(name)
         self.batch_tokens = check_count(batch_tokens, "batch_tokens", least=1)
         n_rows = network.config.vocab_size
         words = ordinary_words(tokenizer, n_rows, self._called)
@@ -67,8 +67,7 @@ class LanguageModel:
             If the text has fewer than `n` tokens, or a token that is not in the vocabulary, or `n` is below one.
         """
         n = None if n is None else check_count(n, "n", least=1)
-        check_text(text)
-        ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"][:n]
+        ids = self.tokenizer(check_text(text), add_special_tokens=False, verbose=False)["input_ids"][:n]
         if not ids or (n is not None and len(ids) < n):
             raise ValueError(f"text has {len(ids)} tokens, at least {n or 1} are needed: {text!r}")
         indices = self._index[ids]
@@ -78,9 +77,9 @@ class LanguageModel:
         return indices
 
     def reads(self, text: str, *, n: int = 1) -> bool:
-        """Whether `text` has at least `n` tokens, all of them in the vocabulary."""
-        ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        return len(ids) >= n and bool((self._index[ids] >= 0).all())
+        """Whether `text` has at least `n` tokens, all of them in the vocabulary; ValueError as from `tokens`."""
+        ids = self.tokenizer(check_text(text), add_special_tokens=False, verbose=False)["input_ids"]
+        return len(ids) >= check_count(n, "n") and bool((self._index[ids] >= 0).all())
 
     def states(self, texts: Iterable[str], *, n: int) -> np.ndarray:
         """States int64[B, n]: the first `n` tokens of each of B texts.
@@ -116,8 +115,7 @@ class LanguageModel:
         space cannot come first. The chain may visit these states, but their text is the text of another state. What
         fills up short states is left out.
         """
-        ids = self._ids_of(states)
-        if not ids:
+        if not (ids := self._ids_of(states)):
             return np.zeros(0, bool)
         again = self.tokenizer(self.tokenizer.batch_decode(ids), add_special_tokens=False, verbose=False)["input_ids"]
         return np.array([one == own for one, own in zip(again, ids, strict=True)], bool)
@@ -125,7 +123,7 @@ class LanguageModel:
     @property
     def checksum(self) -> str:
         """Hexadecimal digest of all weights; results are cached by it."""
-        return self._checksum()
+        return self._checksum(self.network)
 
     @property
     def computation(self) -> dict[str, Any]:
@@ -141,7 +139,7 @@ class LanguageModel:
         return [checksums.class_key(self), self.checksum, settings, *words, *computed]
 
     def double(self) -> Self:
-        """A copy of the model in float64, to measure rounding with."""
+        """A copy of the model in float64, with the frame that its tokenizer gives, to measure rounding with."""
         return type(self)(
             copy.deepcopy(self.network).double(), self.tokenizer, name=self.name, vocabulary=self.vocabulary,
             batch_tokens=self.batch_tokens, device=self.device,
@@ -163,6 +161,7 @@ class LanguageModel:
             raise ValueError("need a state at least, got none")
         if (n := states.shape[1]) > self.max_sites:
             raise ValueError(f"states have {n} tokens, {self.name!r} has positions for at most {self.max_sites}")
+        return states
 
     def _in_batches(self, compute, cost, *arrays):
         """The results of `compute` over batches of rows of `arrays`; a row costs `cost` of the `batch_tokens` tokens.
@@ -225,14 +224,18 @@ class MaskedLM(LanguageModel):
         if meant not in (None, mask):  # ESM's network itself looks for masks
             raise ValueError(f"the tokenizer of {self._called!r} masks with id {mask}, its network knows {meant}")
         before, after = frame_of(tokenizer, self.vocabulary.tolist(), self._called)
-        around = {f"{x}[{k}]": v for x, part in (("before", before), ("after", after)) for k, v in enumerate(part)}
-        self._mask, self._special = mask, {"mask": mask, **around}
-        check_special(tokenizer, network.config.vocab_size, self._called, self._special)
+        self._mask = mask
         self.before, self.after = (torch.tensor(x, dtype=torch.int64, device=self.device) for x in (before, after))
+        check_special(tokenizer, network.config.vocab_size, self._called, self._special)
         self.frame_size = len(before) + len(after)
         self.max_sites = n_positions(network, self.vocabulary) - self.frame_size
         self.compiled = bool(compiled)
         self._logits = torch.compile(self._logits_at, dynamic=True) if compiled else self._logits_at
+
+    @property
+    def _special(self):
+        sides = ("before", self.before.tolist()), ("after", self.after.tolist())
+        return {"mask": self._mask, **{f"{x}[{k}]": v for x, part in sides for k, v in enumerate(part)}}
 
     def framed(self, states: torch.Tensor) -> torch.Tensor:
         """Vocabulary ids int64[B, T] of states int64[B, n], with the frame around them."""
@@ -290,8 +293,7 @@ class CausalLM(LanguageModel):
         # the beginning takes the place of the last token, which none follows
         self.max_sites = n_positions(network, self.vocabulary)
         starts = [tokenizer.bos_token_id, tokenizer.cls_token_id, tokenizer.eos_token_id]
-        start = next((k for k in starts if k is not None), None)
-        if start is None:
+        if (start := next((k for k in starts if k is not None), None)) is None:
             raise ValueError(f"{type(tokenizer).__name__} has no token to begin a sequence with (bos, cls or eos)")
         self._start, self._special = start, {"start": start}
         check_special(tokenizer, network.config.vocab_size, self._called, self._special)
@@ -312,9 +314,7 @@ class CausalLM(LanguageModel):
         """States as a tensor; ValueError for tokens outside of the vocabulary, or too many of them."""
         check_question(states, np.zeros(len(states), np.int64), self.n_tokens)
         check_evaluating(self.network, self._called)
-        states = self._long(states)
-        self._check_size(states)
-        return states
+        return self._check_size(self._long(states))
 
     @torch.inference_mode()
     def _log_factors(self, states):

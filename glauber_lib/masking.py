@@ -7,7 +7,7 @@ import pandas as pd
 import scipy.special
 from numpy.typing import ArrayLike
 
-from glauber_lib.blocks import blocks_of_size
+from glauber_lib.blocks import blocks_of_size, check_blocks
 from glauber_lib.checks import check_count, check_numbers, check_seed, check_whole
 from glauber_lib.models import all_states, check_system
 from glauber_lib.pseudolikelihood import (
@@ -142,8 +142,9 @@ def two_clusters(size: int, inner: float, outer: float) -> tuple[np.ndarray, np.
 def content_weights(n_sites: int, masks: list, tilt: float) -> np.ndarray:
     """Adaptive weights float64[2**n, M] of masks of two spins: proportional to exp(tilt · product of the two).
 
-    ValueError for masks that are no pairs of sites, or a tilt that is not finite.
+    ValueError for masks that are no pairs of distinct sites, or a tilt that is not finite.
     """
+    masks = check_blocks(masks, check_system(2, n_sites))
     spins, number = 2.0 * all_states(2, n_sites) - 1, check_numbers(tilt, "tilt")
     if number.ndim or not np.isfinite(number) or any(len(mask) != 2 for mask in masks):
         raise ValueError(f"need masks of two sites and a finite tilt, got {masks!r:.60} and {tilt!r}")

@@ -8,15 +8,25 @@ import numpy.typing as npt
 from glauber_lib.checks import check_numbers
 
 
-def check_law(law: npt.ArrayLike, size: int) -> np.ndarray:
-    """A law as float64[size]; ValueError unless it is that many numbers >= 0 whose sum is one."""
-    law = check_numbers(law, "law")
-    if law.shape != (size,) or not (law >= 0).all() or not abs(law.sum() - 1) < 1e-6:
+def check_law(law: npt.ArrayLike, size: int | None = None, name: str = "law") -> np.ndarray:
+    """A law as float64[size]; ValueError unless it is that many numbers >= 0, by default any, whose sum is one."""
+    law = check_numbers(law, name)
+    fits = law.ndim == 1 and len(law) == (len(law) if size is None else size)
+    if not fits or not (law >= 0).all() or not abs(law.sum() - 1) < 1e-6:
         raise ValueError(
-            f"law must be {size} probabilities, got shape {law.shape}, sum {law.sum():.6g}, least "
-            f"{law.min(initial=np.inf):.3g}"
+            f"{name} must be {'' if size is None else f'{size} '}probabilities, got shape {law.shape}, sum "
+            f"{law.sum():.6g}, least {law.min(initial=np.inf):.3g}"
         )
     return law
+
+
+def check_laws(laws: npt.ArrayLike, name: str, ndim: int) -> np.ndarray:
+    """Laws float64[..., V] along the last of `ndim` axes; ValueError unless each is numbers >= 0 whose sum is one."""
+    laws = check_numbers(laws, name)
+    if laws.ndim != ndim or not laws.size or not ((laws >= 0).all() and np.allclose(laws.sum(-1), 1, atol=1e-6)):
+        raise ValueError(f"{name} must hold probabilities that sum to one along the last of {ndim} axes, got shape "
+                         f"{laws.shape}")  # fmt: skip
+    return laws
 
 
 def check_steps(matrix: Any) -> int:

@@ -31,6 +31,8 @@ def log_clique_matrix(
 ) -> np.ndarray:
     """Logarithms float64[c + 1, c + 1] of the transition matrix of the number of +1 in the clique.
 
+    They are differences of logarithms of factorials, with errors of 1e-15 of these: 2e-8 for ten million spins.
+
     Parameters
     ----------
     n_sites : int
@@ -123,7 +125,8 @@ def clique_hitting_time(
 ) -> float:
     """Natural logarithm of the mean number of steps from all -1 to all +1 in the clique.
 
-    See `log_clique_matrix`. No step subtracts, and the logarithm holds where the time is beyond float64.
+    See `log_clique_matrix`. No step after its entries subtracts, and the logarithm holds where the time is beyond
+    float64.
     """
     log = log_clique_matrix(n_sites, size, field, coupling, block=block, inside=inside)
     return float(log_exit_times(log[:-1, :-1], log[:-1, -1])[0])
@@ -156,7 +159,7 @@ def mode_excess(size: int, field: float, coupling: float) -> float:
     Infinite for one spin, which is always in a mode. ValueError as `log_clique_matrix`.
     """
     _, c, h, j = _check_clique(size, size, field, coupling)
-    return float(min((a * (c - a) * j - a * abs(h) for a in range(1, c)), default=np.inf))
+    return float(min((a * (c - a) * j - a * h for a in range(1, c)), default=np.inf))
 
 
 def mode_bound(n_sites: int, size: int, block: int, excess: float, field_sum: float) -> float:

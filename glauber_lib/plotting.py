@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from glauber_lib.checks import check_columns
 
-COLORS = ["#1f5a94", "#d1701f", "#3f8f5b", "#8c4a9e", "#b03a48", "#6b6b6b"]
+COLORS = ["#1f5a94", "#d1701f", "#3f8f5b", "#8c4a9e", "#b03a48", "#5fb3d9"]
 COLUMN, PAGE = 3.4, 7.0  # widths in inches of a figure over one column of a printed page, and over both
 STYLE: dict[Any, Any] = {
     "figure.dpi": 120,

@@ -26,6 +26,7 @@ from glauber_lib.models import all_states, check_system
 
 FARTHEST = 30.0  # a parameter beyond it has run away: the counts are separable
 ITERATIONS = 60
+SINGULAR = 1e-12  # an information whose least eigenvalue is so small a share of the largest determines too little
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class Fit:
     theta : ndarray, float64[R, d]
         Of a repetition that did not converge, where the iteration stopped.
     converged : ndarray, bool[R]
-        False where the counts have no best parameter: some feature is as large as it can be in every context.
+        False where the counts have no best parameter, as some feature is as large as it can be in every context, or
+        have several, as masks or features do not determine them.
     """
 
     theta: np.ndarray
@@ -83,8 +85,11 @@ def _check_features(features):
 def check_law(law: ArrayLike) -> np.ndarray:
     """A law float64[V, ..., V]; ValueError for what has another shape or does not sum to one."""
     law = check_numbers(law, "law")
-    if not law.ndim or len(set(law.shape)) != 1 or not (law >= 0).all() or not np.isclose(law.sum(), 1, atol=1e-9):
-        raise ValueError(f"law must be probabilities with an axis of one length for each site, got shape {law.shape}")
+    if not law.ndim or len(set(law.shape)) != 1 or not (law >= 0).all() or not abs(law.sum() - 1) < 1e-9:
+        raise ValueError(
+            f"law must be probabilities with an axis of one length for each site, got shape {law.shape}, sum "
+            f"{law.sum():.12g}"
+        )
     return law
 
 
@@ -174,15 +179,22 @@ def asymptotic_covariance(
 
 def _inverse(matrix: Any) -> np.ndarray:
     """The inverse of an information; ValueError where it is singular."""
-    values = np.linalg.eigvalsh(matrix)
-    if not values[0] > 1e-12 * max(values[-1], 1e-300):
+    if not _least_share(matrix) > SINGULAR:
         raise ValueError("the masks do not determine the parameters: the information is singular")
     inverse = np.linalg.inv(matrix)
     return (inverse + inverse.T) / 2
 
 
+def _least_share(matrices):
+    """The least eigenvalue of each matrix over its largest."""
+    values = np.linalg.eigvalsh(matrices)
+    return values[..., 0] / np.maximum(values[..., -1], 1e-300)
+
+
 def mixing_constant(law: ArrayLike, masks: Blocks, weights: ArrayLike | None = None) -> float:
-    r"""Poincaré constant C of the (adaptive) block dynamics with these masks; ValueError as `blocks.block_dynamics`.
+    r"""Poincaré constant C of the (adaptive) block dynamics with these masks (`blocks.poincare_constant`).
+
+    ValueError as `blocks.block_dynamics`.
 
     By Theorem 4.1.2 :math:`\Gamma \preceq C\, \mathcal I^{-1}` with the full information :math:`\mathcal I`.
     """
@@ -272,7 +284,8 @@ def fit(counts: ArrayLike, features: ArrayLike, masks: Blocks) -> Fit:
             size = np.where(worse, size / 2, size)
             now = _loss(theta - size[:, None] * step, counts, table, shape, masks, total)
         theta, (loss, gradient, hessian) = theta - size[:, None] * step, now
-    return Fit(theta, (np.abs(step).max(1) <= 1e-6) & (np.abs(theta).max(1) < FARTHEST))
+    determined = _least_share(hessian) > SINGULAR
+    return Fit(theta, (np.abs(step).max(1) <= 1e-6) & (np.abs(theta).max(1) < FARTHEST) & determined)
 
 
 def _loss(theta, counts, table, shape, masks, total):
@@ -307,7 +320,7 @@ def forgetting(law: ArrayLike, features: ArrayLike, masks: Blocks, weights: Arra
     Raises
     ------
     ValueError
-        As `information`, or where the loss has no minimum.
+        As `information`, or where the loss has no minimum, or several.
     """
     law, features = check_law(law), _check_features(features)
     if features.shape[:-1] != law.shape:
@@ -323,6 +336,7 @@ def forgetting(law: ArrayLike, features: ArrayLike, masks: Blocks, weights: Arra
     found = scipy.optimize.minimize(at, np.zeros(table.shape[1]), jac=True, method="BFGS", options={"gtol": 1e-10})
     if not np.abs(found.jac).max() < 1e-6 or not np.abs(found.x).max() < FARTHEST:
         raise ValueError("the loss has no minimum: some parameter runs away")
+    _inverse(_loss(found.x[None], *arguments)[2][0])
     return found.x
 
 
@@ -347,7 +361,7 @@ def best_share(law: ArrayLike, features: ArrayLike, first: Blocks, second: Block
     Raises
     ------
     ValueError
-        As `information`, or for an unknown goal.
+        As `information`, for an unknown goal, or where mixing is so slow that rounding decides.
     """
     if goal not in ("mixing", "learning"):
         raise ValueError(f"goal must be 'mixing' or 'learning', got {goal!r}")
@@ -357,10 +371,12 @@ def best_share(law: ArrayLike, features: ArrayLike, first: Blocks, second: Block
     def cost(share):
         weights = shared_weights(share, len(first), len(second))
         if goal == "mixing":
-            return -1 / mixing_constant(law, first + second, weights)
+            return -np.nan_to_num(1 / mixing_constant(law, first + second, weights))
         return np.log(np.trace(asymptotic_covariance(law, features, first + second, weights)))
 
     found = scipy.optimize.minimize_scalar(cost, bounds=(1e-6, 1 - 1e-6), method="bounded", options={"xatol": 1e-7})
+    if goal == "mixing" and not found.fun < 0:
+        raise ValueError("mixing is too slow for a best share: the gap is below 1e-10, where rounding decides")
     return float(found.x)
 
 

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from glauber_lib.chains import run_chains
 from glauber_lib.checks import check_count, check_flags, check_labels, check_numbers, check_temperature, unmasked
+from glauber_lib.checksums import refuse_other_vocabulary
 from glauber_lib.models import ConditionalModel
 from glauber_lib.stats import Estimate, poisson_interval
 from glauber_lib.survival import median_survival
@@ -145,6 +146,8 @@ def time_traps(
     """
     if not len(sets):
         raise ValueError("need a set to time chains in, got none")
+    for grown in sets:
+        refuse_other_vocabulary(model, grown, "a set")
     stride, window = _check_windows(stride, window)
     repeats, n_steps = check_count(repeats, "repeats", least=1), check_count(n_steps, "n_steps", least=window)
     temperature, looks = check_temperature(temperature, (len(sets),)), _looks(n_steps, stride, window)

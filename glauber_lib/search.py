@@ -20,6 +20,7 @@ from glauber_lib.checks import (
     check_seed,
     check_temperatures,
 )
+from glauber_lib.checksums import refuse_other_vocabulary, vocabulary_checksum
 from glauber_lib.draws import probabilities
 from glauber_lib.models import ConditionalModel
 from glauber_lib.replacements import best_and_random
@@ -73,6 +74,8 @@ class ColumnSearch:
         Largest total variation found up to each round.
     x, y : ndarray, int64[n - 1, n]
         The pairs at which the last ones are attained.
+    vocabulary_checksum : str
+        Digest of the words that tokens stand for (`checksums.vocabulary_checksum`); empty where it is not known.
     """
 
     site: int
@@ -80,6 +83,7 @@ class ColumnSearch:
     best: np.ndarray
     x: np.ndarray
     y: np.ndarray
+    vocabulary_checksum: str = ""
 
     @property
     def others(self) -> np.ndarray:
@@ -88,6 +92,7 @@ class ColumnSearch:
 
     def column_sums(self, model: ConditionalModel, temperatures: ArrayLike) -> np.ndarray:
         r"""Lower bound float64[K] on :math:`\alpha`: the sum over i for the pairs found, at other temperatures too."""
+        refuse_other_vocabulary(model, self, "the search")
         return pair_influence(model, self.x, self.y, self.others, temperatures).sum(0)
 
 
@@ -142,7 +147,7 @@ def search_column(
         rng = np.random.default_rng([check_seed(seed), site, i])
         climbs.append(_Climb(model, contexts, (int(i), site), temperature, candidates, rng).run(rounds, climb))
     best, x, y = map(np.array, zip(*climbs, strict=True))
-    return ColumnSearch(site, temperature, best, x, y)
+    return ColumnSearch(site, temperature, best, x, y, vocabulary_checksum(model))
 
 
 class _Climb:

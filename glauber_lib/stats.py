@@ -156,7 +156,9 @@ def _would_decide(estimate, ends):
     if estimate.kind not in ("estimate", "censored") or not distance or not np.isfinite(estimate.interval).all():
         return ""
     half = max(abs(end - estimate.value) for end in estimate.interval)
-    return f"about {np.ceil(estimate.n * (half / distance) ** 2):.3g} {estimate.unit} would decide"
+    count = estimate.n * (half / distance) ** 2
+    digit = 10.0 ** max(0, np.floor(np.log10(count)) - 1)  # two digits, rounded up
+    return f"about {np.ceil(count / digit) * digit:,.0f} {estimate.unit} would decide if the value stayed"
 
 
 # Intervals -----------------------------------------------------------------------------------------------------------

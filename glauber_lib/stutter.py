@@ -26,7 +26,7 @@ from glauber_lib.checks import (
     check_state,
     check_temperature,
 )
-from glauber_lib.draws import probabilities
+from glauber_lib.draws import log_probabilities, probabilities
 from glauber_lib.exact import mixing_time, spectral_gap, stationary_law
 from glauber_lib.incompatibility import Rectangles, measure_rectangles
 from glauber_lib.models import ConditionalModel, RestrictedModel, all_states, hidden_besides
@@ -127,14 +127,15 @@ def pair_stutter(
     -------
     DataFrame
         A row for each pair: ``visible``, ``hidden``, ``sequential`` (see the module); ``error``, the standard error of
-        the last, nan of one draw and zero where no term was drawn; ``influence`` and ``delta``, means over the
-        replacements of what `measure_rectangles` gives, from tokens that are there before anything is drawn.
+        the last, nan of one draw, of none where terms are left out, and zero where all were asked for; ``influence``
+        and ``delta``, means over the replacements of what `measure_rectangles` gives, from tokens that are there before
+        anything is drawn.
 
     Raises
     ------
     ValueError
-        For states or sites that do not fit each other, counts that are none, a model of one token, or one that cannot
-        hide sites.
+        For states or sites that do not fit each other, counts that are none, a model of one token, one that cannot hide
+        sites, or one that bans all tokens but the present one.
     """
     states, rng = check_contexts(states, model.n_tokens), np.random.default_rng([check_seed(seed), 6])
     sites = check_indices(sites, max(states.shape[1] - 1, 0), "sites")
@@ -146,16 +147,15 @@ def pair_stutter(
     rows, hidden = np.arange(len(states)), np.zeros(states.shape, bool)
     hidden[rows, sites] = hidden[rows, sites + 1] = True
 
-    def law(at, *further):
-        scores = ask(model, states, at, *further)
-        return probabilities(scores, np.full(len(states), temperature)).cpu().numpy()
-
-    own, right = law(sites), law(sites + 1)
-    free, free_right = law(sites, hidden), law(sites + 1, hidden)
+    asked = [(at, *more) for more in ((), (hidden,)) for at in (sites, sites + 1)]
+    scores = [ask(model, states, *one).clone() for one in asked]
+    temperatures = np.full(len(states), temperature)
+    own, right, free, free_right = (probabilities(one, temperatures).cpu().numpy() for one in scores)
+    logs = [log_probabilities(one, temperature).cpu().numpy() for one in scores[:2]]
     table = {"visible": (own * right).sum(1), "hidden": (free * free_right).sum(1)}
     value, error = _sequential(model, states, sites, free, free_right, counts, temperature, rng)
     table |= {"sequential": value, "error": error}
-    return pd.DataFrame(table).assign(**_interaction(model, states, sites, own, right, counts[2], temperature, rng))
+    return pd.DataFrame(table).assign(**_interaction(model, states, sites, logs, counts[2], temperature, rng))
 
 
 def _sequential(model, states, sites, first, second, counts, temperature, rng):
@@ -174,25 +174,27 @@ def _sequential(model, states, sites, first, second, counts, temperature, rng):
         after = probabilities(scores, np.full(len(tokens), temperature)).cpu().numpy()
         terms = first[k, tokens] * after[np.arange(len(tokens)), tokens]
         value[k] = terms[: len(top)].sum()
-        if len(drawn):
-            weighted = terms[len(top) :] * mass / product[drawn]
-            value[k] += weighted.mean()
+        weighted = terms[len(top) :] * mass / product[drawn]
+        value[k] += weighted.mean() if len(drawn) else 0.0
+        if mass > 0:
             error[k] = weighted.std(ddof=1) / np.sqrt(len(drawn)) if len(drawn) > 1 else np.nan
     return value, error
 
 
-def _interaction(model, states, sites, own, right, replacements, temperature, rng):
+def _interaction(model, states, sites, logs, replacements, temperature, rng):
     """Means of influence and Δ of each pair, over replacements drawn from the two laws without the present tokens."""
 
-    def other(law, at):
-        law = law.copy()
-        law[np.arange(len(law)), states[np.arange(len(law)), at]] = 0
-        cumulative = law.cumsum(1)
-        return (cumulative > rng.random((len(law), 1)) * cumulative[:, -1:]).argmax(1)
+    def other(log, at):
+        log = log.copy()
+        log[np.arange(len(log)), states[np.arange(len(log)), at]] = -np.inf
+        if (top := log.max(1, keepdims=True)).min() == -np.inf:
+            raise ValueError("a replacement needs a token that the model allows beside the present one")
+        cumulative = np.exp(log - top).cumsum(1)  # however little the law has beside the present token
+        return (cumulative > rng.random((len(log), 1)) * cumulative[:, -1:]).argmax(1)
 
     rows, measured = np.arange(len(states)), []
     for _ in range(replacements):
-        rectangles = Rectangles(states, rows, sites, sites + 1, other(own, sites), other(right, sites + 1))
+        rectangles = Rectangles(states, rows, sites, sites + 1, other(logs[0], sites), other(logs[1], sites + 1))
         measured.append(measure_rectangles(model, rectangles, temperature=temperature)[["influence", "delta"]])
     return {name: np.mean([one[name] for one in measured], axis=0) for name in ("influence", "delta")}
 
@@ -249,7 +251,7 @@ def solve_template(model: Any, template: ArrayLike, sites: ArrayLike, n_words: i
     model : MaskedLM
     template : array_like, int[m]
     sites : array_like, int[k]
-        The free sites.
+        The free sites, each the right neighbour of the one before.
     n_words : int
         Words that they may hold, the same at each: the model's best predictions there, in turns. Hidden sites hold
         them too, so that of a joint law single sites and blocks in sequence have one stationary law.
@@ -264,13 +266,14 @@ def solve_template(model: Any, template: ArrayLike, sites: ArrayLike, n_words: i
     Raises
     ------
     ValueError
-        For sites or words that there are not, or so many that they make no small system; as `exact.mixing_time`.
+        For sites or words that there are not, sites that are no neighbours in rising order, or so many that they make
+        no small system; as `exact.mixing_time`.
     """
     state = check_state(template, model.n_tokens)
     sites = check_indices(sites, len(state), "sites")
     n_words = check_count(n_words, "n_words", 2, model.n_tokens)
-    if sites.ndim != 1 or len(sites) < 2:
-        raise ValueError(f"need two free sites at least, got {sites.tolist()}")
+    if sites.ndim != 1 or len(sites) < 2 or (np.diff(sites) != 1).any():
+        raise ValueError(f"need two free sites at least, neighbours in rising order, got {sites.tolist()}")
     refuse_unable_to_hide(model)
     scores = ask(model, np.tile(state, (len(sites), 1)), sites)
     ranked = scores.topk(n_words, dim=1).indices.cpu().numpy()  # (k, n_words)

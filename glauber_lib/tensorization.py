@@ -37,6 +37,8 @@ def excess_loss(r: ArrayLike, q: ArrayLike, masks: Blocks, weights: ArrayLike | 
         For laws of different shapes, and as `pseudolikelihood.information`.
     """
     r, q, masks, weights = _checked(r, q, masks, weights)
+    if ((q == 0) & (r > 0)).any():  # perhaps at the visible sites already, where the difference is no number
+        return np.inf
     return float(weights @ [_divergence(r, q) - _divergence(r.sum(mask), q.sum(mask)) for mask in masks])
 
 
@@ -61,8 +63,8 @@ def tensorization_constant(
 ) -> float:
     """A lower bound on the tensorization constant of a law, by climbing from several laws `r`.
 
-    It is never below the Poincaré constant, which is the limit of `r` near the law, nor below what the laws on single
-    states give.
+    It is never below the Poincaré constant, which is the limit of `r` near the law, where that can be told
+    (`blocks.poincare_constant`), nor below what the laws on single states give.
 
     Parameters
     ----------
@@ -86,7 +88,7 @@ def tensorization_constant(
     rng, best = np.random.default_rng([check_seed(seed), 5]), mixing_constant(q, masks, weights)
     surprise = -np.log(q)
     at_states = sum(w * (surprise + np.log(q.sum(m, keepdims=True))) for m, w in zip(masks, weights, strict=True))
-    best = max(best, float((surprise / at_states)[at_states > 1e-12].max(initial=0)))
+    best = float(np.fmax(best, (surprise / at_states)[at_states > 1e-12].max(initial=0)))  # of nan the other
 
     def ratio(logits):
         """Minus the ratio of the two divergences at r = softmax(logits), and its gradient."""

@@ -15,6 +15,7 @@ from scipy.linalg import solve_triangular
 from tqdm.auto import tqdm
 
 from glauber_lib.checks import check_contexts, check_count, check_numbers, check_temperature
+from glauber_lib.checksums import vocabulary_checksum
 from glauber_lib.margins import scores_by_site
 from glauber_lib.models import ConditionalModel
 
@@ -112,12 +113,15 @@ class GrownSet:
     converged : bool
         Whether the last doubling of the set changed the time by less than the tolerance, or the time is infinite. If
         not, the cap ended the growth, and the time is a lower bound of that of the larger set.
+    vocabulary_checksum : str
+        Digest of the words that tokens stand for (`checksums.vocabulary_checksum`); empty where it is not known.
     """
 
     states: np.ndarray
     sizes: np.ndarray
     times: np.ndarray
     converged: bool
+    vocabulary_checksum: str = ""
 
     @property
     def time(self) -> float:
@@ -184,7 +188,8 @@ def grow_sets(
                 grown.solve(cap, tolerance, least)
             growing = [grown for grown in growing if len(grown.joining)]
             bar.update(len(sets) - len(growing) - bar.n)
-    return [grown.result() for grown in sets]
+    words = vocabulary_checksum(model)
+    return [grown.result(words) for grown in sets]
 
 
 class _Growing:
@@ -242,9 +247,9 @@ class _Growing:
             self.joining = most[flow[most] > 0].tolist()
             self.converged = not self.joining  # no state is left that could join
 
-    def result(self):
+    def result(self, words):
         states = np.array([self.known[k] for k in self.members])
-        return GrownSet(states, np.array(self.sizes), np.array(self.times), bool(self.converged))
+        return GrownSet(states, np.array(self.sizes), np.array(self.times), bool(self.converged), words)
 
 
 def _time_from_first(inside, out):

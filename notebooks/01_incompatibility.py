@@ -215,13 +215,13 @@ table.style.format(precision=3, na_rep="–", escape="html").hide()
 
 # %% [markdown]
 # The mean Δ of every masked model lies orders of magnitude above the noise floor: the conditionals fit no joint. The
-# embedded models lie below the published means. Model, passages and vocabulary all differ, and the table does not say
-# which of them matters.
+# embedded models lie below the published means. Model, passages, their length and the vocabulary all differ, and the
+# table does not say which of them matters.
 
 # %%
 # NBVAL_CHECK_OUTPUT
 for name in masked:
-    noise = f"ten times the noise floor of {floors[name]:.1e} nats"
+    noise = f"ten times the noise floor of {floors[name]:.1e} nats; texts of {run['n_tokens']} tokens"
     run.claim(f"incompatibility/mean-delta/{name}", means[name], than=10 * floors[name], note=noise)
 
 

@@ -53,7 +53,16 @@ def dodged(values, k, count):
     return np.asarray(values, float) * 1.025 ** (aside * (k - (count - 1) / 2))
 
 
-MARKERS, DASHES = "osD^vP", ["-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1))]
+def in_words(estimate, digits=2):
+    """An estimate with its interval; one that is no number is a τ_c that lies outside."""
+    if np.isnan(estimate.value):
+        return "outside of the temperatures tried"
+    ends = estimate.interval if estimate.interval and np.isfinite(estimate.interval).all() else ()
+    between = ", ".join(f"{end:.{digits}f}" for end in ends)
+    return f"{estimate.value:.{digits}f}" + (f" [{between}]" if ends else "")
+
+
+MARKERS, DASHES = "osD^vP", ["-", "--", "-.", ":", (0, (5, 1)), (0, (6, 1, 1, 1, 1, 1))]
 
 # %% [markdown]
 # ## Semantic drift
@@ -107,9 +116,15 @@ def drift_at_step(t):
 # %%
 # NBVAL_CHECK_OUTPUT
 for t in drift_at:
-    slope = growth.slope_in_log_length(drift_at_step(t), lengths, unit="passages")
+    slope = growth.slope_in_log_length(drift_at_step(t), lengths, unit="passages", looks=len(drift_at))
     means = ", ".join(f"{mean:.2f}" for mean in drift_at_step(t).mean(0))
-    note = f"τ = {hot:g}; mean drift at n = {', '.join(map(str, lengths))}: {means}"
+    note = (
+        f"τ = {hot:g}; mean drift at n = {', '.join(map(str, lengths))}: {means}; "
+        f"interval at 95% for the {len(drift_at)} steps together"
+    )
+    if len(lengths) > 2:
+        longer = growth.slope_in_log_length(drift_at_step(t)[:, 1:], lengths[1:], unit="passages", looks=len(drift_at))
+        note = f"{note}; from n = {lengths[1]} on the slope is {in_words(longer, 3)}"
     run.claim(f"crossover/drift-against-n/{t}", slope, note=note)
 
 # %% [markdown]
@@ -141,6 +156,10 @@ for level, rows in first.groupby("level"):
 
 # %%
 # NBVAL_CHECK_OUTPUT
+sums = [
+    n * (1 / np.arange(1, n + 1)).sum() / np.log(n) for n in lengths
+]  # what resampling every site takes, over log n
+coupon = f"on these lengths n(1 + 1/2 + … + 1/n) has b = {np.polyfit(np.log(lengths), np.log(sums), 1)[0]:.2f}"
 together = f"interval at {1 - 0.05 / len(exponents):.1%}: 95% for the {len(exponents)} distances together"
 for level, found in exponents.items():
     held, free, fits = found.loc["c = 1"], found.loc["free"], laws[level]
@@ -148,7 +167,7 @@ for level, found in exponents.items():
     kind = "censored" if censored else "estimate"
     note = (
         f"τ = {hot:g}; with c free: b = {free.b:.2f} [{free.b_low:.2f}, {free.b_high:.2f}], c = {free.c:.2f} "
-        f"[{free.c_low:.2f}, {free.c_high:.2f}], correlation {free.correlation:.2f}; {censored:.0%} censored; {together}"
+        f"[{free.c_low:.2f}, {free.c_high:.2f}], correlation {free.correlation:.2f}; {censored:.0%} censored; {coupon}; {together}"
     )
     estimate = Estimate(held.b, (held.b_low, held.b_high), trials, "passages", kind)
     run.claim(f"crossover/hitting-time-exponent/{level:g}", estimate, note=note)
@@ -331,15 +350,6 @@ for n, fit in found.items():
 # %%
 # NBVAL_CHECK_OUTPUT
 sooner = transition.fit_transitions(times, kappa / 2, n_resamples=run["resamples"], seed=run.seed)
-
-
-def in_words(estimate):
-    if np.isnan(estimate.value):
-        return "outside of the temperatures tried"
-    ends = estimate.interval
-    return f"{estimate.value:.2f}" + (f" [{ends[0]:.2f}, {ends[1]:.2f}]" if ends and np.isfinite(ends).all() else "")
-
-
 steps_up = [
     (n, below, transition.ratio_of_centers({k: found[k] for k in (below, n)})) for below, n in pairwise(sorted(found))
 ]
@@ -420,7 +430,7 @@ def panel_scaled_time(axis, collapsed):
     axis.axhline(kappa, color="0.4", linewidth=1, label="budget")
     title = "Collapse: temperature over $\\tau_c(n)$" if collapsed else "Median coalescence time"
     axis.set(
-        yscale="log", ylim=(1, 2.5 * kappa), title=title, ylabel=r"median $T_c\,/\,(n \log n)$",
+        yscale="log", ylim=(0.7, 1.5 * kappa), title=title, ylabel=r"median $T_c\,/\,(n \log n)$",
         xlabel=r"reduced temperature $\tau / \tau_c(n)$" if collapsed else "temperature τ",
     )  # fmt: skip
     plotting.plain_ticks(axis.yaxis)
@@ -651,9 +661,9 @@ hottest = Estimate(highest.get(grid.max(), np.nan), None, chains, "chains")
 run.claim("crossover/rhat-sees-the-transition", hottest, note=note)
 
 # %% [markdown]
-# A chain is stuck that stands still in half of its draws; R̂ is infinite then. R̂ of the projection is near one at the highest temperature, and not
-# at the lowest: it tells temperatures far below the transition from those far above. The entropy of short texts stands still at both ends: cold chains do not
-# move, and hot ones hold tokens that all differ.
+# A chain is stuck that stands still in half of its draws; a single one makes R̂ infinite. R̂ of the projection is near one at the highest temperature, and
+# not at the lowest: it tells temperatures far below the transition from those far above. In the default profile one of eight cold chains is stuck. The entropy of
+# short texts says less: it stands still in some cold chains, as few of their tokens change, and in hot ones, whose tokens all differ.
 #
 # ## What was found
 # Two profiles are reported: the default one (30 passages to n = 28, 20 pairs a point, `minilm-6l`) and `desk` (100 passages to n = 32, 80 pairs a point at

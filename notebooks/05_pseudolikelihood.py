@@ -143,7 +143,8 @@ for j, (features, _, law) in families.items():
         stats.share_estimate(int(below.sum()), len(below), unit="repetitions"),
         note=f"k = 4, n = {at}",
     )
-    table = errors[j][errors[j].n == at].pivot(index="repetition", columns="k", values="error")
+    found = errors[j][(errors[j].n == at) & errors[j].converged]
+    table = found.pivot(index="repetition", columns="k", values="error").dropna()
     sets = table.iloc[: len(table) // few * few].groupby(np.arange(len(table) // few * few) // few).mean()
     ordered = (np.diff(sets, axis=1) < 0).all(1)
     run.claim(
@@ -783,7 +784,7 @@ def chains_of(arm, temperature, states, seed, n_sweeps):
 
 def looks_of(trace, n_sweeps):
     """States int64[sweeps + 1, B, n] after each sweep's worth of conditionals."""
-    return trace.states(np.arange(n_sweeps + 1) * (trace.n_steps // n_sweeps))
+    return trace.states(np.arange(n_sweeps + 1) * trace.n_steps // n_sweeps)
 
 
 def read(states):

@@ -9,16 +9,27 @@ import torch
 from conftest import TEXTS, Watched, random_joint, random_table
 
 from glauber_lib import (
+    bracket_attention,
+    bracket_rejection,
     couplings,
     crossover,
+    diffusion,
     drift,
     escape,
     exact,
+    guided_trees,
     incompatibility,
     influence,
+    noising,
     parallel,
     pseudolikelihood,
+    puzzles,
+    reversals,
+    schedules,
     strips,
+    topic_models,
+    topic_optima,
+    topic_training,
     topics,
     transition,
     trapping,
@@ -428,7 +439,7 @@ def build():
         "paper.profiles.load_profile": {"profile": "smoke", "notebook": "01_incompatibility"},
         "paper.check.find_model": {"name": "minilm-3l", "roles": ["model"]},
     }
-    special |= learning_arguments(states)
+    special |= learning_arguments(states) | diffusion_arguments(states) | topic_arguments()
     instances = {
         "Trace": trace,
         "Coalescence": pairs,
@@ -443,6 +454,9 @@ def build():
         "Entry": Entry("a/b", "x", "measured"),
         "Cost": Cost("model", 3, 10),
         "Location": Location("here", 3, ""),
+        "Schedule": schedules.make_schedule(SITES, 2),
+        "Paths": diffusion.noise(table, states, schedules.make_schedule(SITES, 2)),
+        **topic_instances(),
     }
     return world, special, instances, model
 
@@ -505,6 +519,205 @@ def learning_arguments(states):
     names = ("information", "asymptotic_covariance", "mixing_constant")
     special |= {f"pseudolikelihood.{name}": family for name in names}
     special["pseudolikelihood.forgetting"] = family | {"weights": [0.5, 0.5]}
+    return special
+
+
+def diffusion_arguments(states):
+    """Special values of what is about noise, reversals, energies and puzzles."""
+    joint: Any = JointModel(random_joint(SITES, TOKENS)[0])
+    schedule, size = schedules.make_schedule(SITES, 2), TOKENS**SITES
+    law, energy = noising.triple_law(SITES, TOKENS), noising.triple_law(SITES, TOKENS, seed=1)
+    paths, timed = diffusion.noise(joint.model, states, schedule), reversals.FrozenInTime(joint)
+    start = reversals.timed_tables(reversals.FrozenInTime(joint.model), schedule)
+    counts = reversals.path_counts(paths, schedule, TOKENS)
+    arm = noising.make_arm("uniform", law, energy, SITES, schedule)
+    grids = puzzles.grids(1, 3)
+    box = {"rows": 2, "columns": 2}
+    step = exact.transition_matrix(joint.model, SITES)
+    process = {"model": joint, "timed": timed, "schedule": schedule, "law": law, "prior": energy, "top_p": 0.9}
+    rates = size * (exact.transition_matrix(joint.model, SITES).toarray() - np.eye(size))
+    special = {
+        "schedules.Schedule": {"orders": np.array([[0, 2, 1], [1, 0, 2]]), "window": 2, "shrinks": True},
+        "schedules.Schedule.site": {"t": 2},
+        "schedules.Schedule.hidden": {"t": 2},
+        "schedules.Paths.state": {"done": 3},
+        "schedules.make_schedule": {"window": 2, "frozen": np.array([True, False, False])},
+        "reversals.UnigramModel": {"log_frequencies": np.array([0.0, -1.0, -np.inf])},
+        "reversals.MaskTokenModel": {"model": joint},
+        "reversals.TimedTable": {"tables": start, "schedule": schedule},
+        "reversals.CountModel": {"paths": paths, "schedule": schedule, "prior": timed, "alpha": 2.0},
+        "reversals.check_strength": {"alpha": 2.0},
+        "reversals.posterior": {"counts": counts, "start": start, "alpha": 2.0},
+        "reversals.path_counts": {"paths": paths, "schedule": schedule},
+        "diffusion.noise": process | {"first": 2, "steps": 3},
+        "diffusion.bound": process | {"prior_log_prob": lambda states: np.zeros(len(states))},
+        "evolution.site_kernel": {"model": joint},
+        "evolution.kernel_of": {"law": start[0], "site": 1},
+        "matrices.check_laws": {"laws": start, "name": "laws", "ndim": 3},
+        "evolution.evolve": {"law": law, "kernels": [step]},
+        "evolution.limit_law": {"kernels": [step], "tolerance": 1e-9, "limit": 500},
+        "evolution.reverse_conditionals": {"law": law, "hidden": np.array([True, False, True])},
+        "evolution.exact_reversal": {"laws": np.tile(law, (7, 1)), "schedule": schedule},
+        "evolution.path_budget": {
+            "laws": np.tile(law, (4, 1)), "sites": [0, 1, 2],
+            "conditionals": exact.conditional_laws(joint.model, SITES),
+        },
+        "evolution.score_entropy": {"law": law, "prior": energy, "generator": rates, "horizon": 0.5, "nodes": 5},
+        "energy.MixtureProposal": {"models": [joint, joint], "weights": np.array([0.4, 0.6])},
+        "energy.PseudoLikelihood": {"model": joint, "raw": True},
+        "energy.metropolis": {"joint": noising_energy(), "proposal": joint, "n_steps": 20},
+        "energy.metropolis_matrix": {"log_joint": np.log(law).reshape([TOKENS] * SITES), "proposal": None,
+                                     "rule": "metropolis"},
+        "puzzles.solving_times": {
+            "grid": puzzles.grids()[0], "empty": np.arange(16) < 3, "betas": [1.0, 2.0], "sizes": [1, 2], **box,
+        },
+        "puzzles.make_puzzles": {"count": 2, "empties": 4, **box},
+        "puzzles.GridModel": {"states": grids, "n_tokens": 3},
+        "puzzles.PottsModel": {"beta": 1.0, **box},
+        "puzzles.conflicts": {"states": puzzles.grids()[:3], **box},
+        "noising.triple_law": {"spread": 0.5},
+        "noising.near_law": {"law": law, "epsilon": 0.5},
+        "noising.divergence": {"p": law, "q": energy},
+        "noising.make_arm": {"kind": "energy", "law": law, "energy": energy, "schedule": schedule},
+        "noising.draw_paths": {"arm": arm, "codes": np.array([0, 3, 5])},
+        "noising.generate": {"prior": energy, "tables": start, "schedule": schedule},
+        "noising.learn": {"arm": arm, "start": "flat", "counts": counts, "held_out": counts},
+        "noising.learning_curve": {
+            "law": law, "energy": energy, "kinds": ["energy"], "rounds": [1], "samples": [10, 20], "data_sets": 2,
+            "paths": 2,
+        },
+        "noising.crossing": {"gains": np.array([[1.0, -0.5], [0.5, -1.0]]), "samples": [10, 100]},
+        "noising.literal_minimiser": {"law": np.array([0.2, 0.5, 0.3]), "reading": "B"},
+        "noising.effective_temperature": {"law": np.array([0.2, 0.8]), "other": np.array([0.1, 0.9])},
+        "noising.sharpened_model": {"model": joint, "times": 1},
+        "noising.conditionals_of": {"law": law},
+    }  # fmt: skip
+    special |= {f"puzzles.{name}": box for name in ("check_box", "peers", "grids")}
+    special |= {
+        f"puzzles.{name}": {"states": grids, "size": 4} for name in ("window_matrix", "movable_share", "components")
+    }
+    names = ("diffusion.denoise", "evolution.noise_kernels", "evolution.denoise_kernels", "evolution.mean_bound")
+    special |= {name: process for name in (*names, "reversals.timed_tables", "reversals.ask_timed")}
+    asked = ("reversals.ask_timed", "reversals.timed_question")
+    special |= {name: process | {"states": states, "t": 2} for name in asked}
+    special["unmasking.nucleus"] = {"law": torch.rand(ROWS, TOKENS, dtype=torch.float64), "top_p": 0.5}
+    special["unmasking.check_share"] = {"top_p": 0.5}
+    return special
+
+
+def noising_energy():
+    """An energy of states: minus the sum of their tokens."""
+
+    class Energy:
+        n_tokens = TOKENS
+
+        def log_prob(self, states):
+            return -np.asarray(states).sum(1).astype(float)
+
+    return Energy()
+
+
+def topic_instances():
+    """Small systems of companion 07: generators, a guided tree, oracles for brackets, and a one-layer model."""
+    matrix = np.random.default_rng(0).normal(size=(7, 7))
+    reference, reward = guided_trees.uniform_strings(3), guided_trees.constraint("parity", 3)
+    return {
+        "DirichletTopics": topic_models.DirichletTopics(3, 2, 0.5),
+        "PresentTopics": topic_models.PresentTopics(3, 2, 2),
+        "Landscape": topic_optima.Landscape(4, 3, 2),
+        "GuidedTree": guided_trees.guided_chain(reference, guided_trees.exact_values(reference, reward)),
+        "Brackets": bracket_rejection.Brackets(6),
+        "ConfusedOracle": bracket_rejection.ConfusedOracle(bracket_rejection.Brackets(6), rate=0.5),
+        "TrainedTopics": topic_training.TrainedTopics(3, 2, matrix, matrix.T, matrix[0]),
+    }
+
+
+def topic_arguments():
+    """Special values of what is about topic models, guided trees and brackets."""
+    rng, found = np.random.default_rng(0), topic_instances()
+    sizes = {"n_topics": 3, "n_words": 2}
+    counts, documents, square = (
+        np.array([[2, 1, 1], [0, 4, 0]]),
+        np.array([[0, 1, 5, 2], [3, 3, 4, 0]]),
+        rng.random((7, 7)),
+    )
+    reference, reward = guided_trees.uniform_strings(3), guided_trees.constraint("parity", 3)
+    values = guided_trees.exact_values(reference, reward)
+    tree = {"reference": reference, "reward": reward, "values": values, "epsilon": 0.3}
+    opens, closes = bracket_attention.bracket_embeddings("one-hot", 2, 2)
+    layer = {"opens": opens, "closes": closes, "key_query": rng.normal(size=(8, 8))}
+    brackets = bracket_attention.draw_brackets(2, 2, 9, rng)
+    asked = {"states": documents, "sites": np.array([0, 2]), "hidden": None, "counts": counts, "length": 4}
+    drawn = {"n_documents": 3, "length": 4, "topics": 3}
+    trees = ("exact_values", "extendable", "disturbed", "guided_chain", "action_law")
+    special = {f"guided_trees.{name}": tree for name in trees} | {
+        "guided_trees.action_cost": tree | {"values": guided_trees.extendable(reference, reward)},
+        "guided_trees.survey_guides": {"name": "parity", "length": 3, "epsilons": [0.1, 0.5], "n_guides": 2},
+        "guided_trees.uniform_strings": {"length": 3},
+        "guided_trees.constraint": {"name": "parity", "length": 3},
+        "guided_trees.simulate_costs": {"length": 3, "runs": 5},
+        "guided_trees.search_queries": {"length": 3, "runs": 5},
+        "guided_trees.GuidedTree.walk": {"runs": 5},
+        "guided_trees.GuidedTree.leaf_law": {"weights": None},
+        "topic_models.check_within": {"value": 0.5, "least": 0.0, "most": 1.0},
+        "topic_models.DirichletTopics": sizes | {"alpha": 0.5},
+        "topic_models.PresentTopics": sizes | {"n_present": 2},
+        "topic_models.count_states": {"n_topics": 3, "length": 4},
+        "topic_models.count_chain": {"model": found["DirichletTopics"], "length": 4, "most": None},
+        "topic_models.topic_counts": sizes | asked,
+        "topic_models.diversity": {"counts": counts},
+        "topic_models.DirichletTopics.draw": drawn,
+        "topic_models.PresentTopics.draw": drawn,
+        "topic_models.DirichletTopics.spectral_gap": {"length": 4},
+        "topic_models.DirichletTopics.fixation_rate": {"length": 4},
+        "topic_optima.Masking": {"chosen": 0.15, "kept": 0.1, "random": 0.1},
+        "topic_optima.block_entries": sizes,
+        "topic_optima.block_matrix": sizes,
+        "topic_optima.diagonal_matrix": sizes,
+        "topic_optima.optimum_defect": {"matrix": square, "n_topics": 3},
+        "topic_optima.document_frequencies": sizes | {"n_present": 2},
+        "topic_optima.prediction_loss": {"matrix": square, "seen": rng.random((5, 7)), "law": rng.random((5, 7))},
+        "topic_optima.attention_bounds": {"n_words": 10},
+        "topic_optima.Landscape": {"n_topics": 4, "n_words": 3, "n_present": 2, "attend_mask": False},
+        "topic_optima.Landscape.block": {"alpha": [0.5, 2.0], "beta": [1.0, 3.0]},
+        "topic_optima.Landscape.diagonal": {"alpha": [0.5, 2.0], "beta": [1.0, 3.0]},
+        "topic_training.TrainedTopics": sizes | {"logits": square, "values": square, "bias": square[0]},
+        "topic_training.TrainedTopics.scores": asked,
+        "topic_training.train_topics": {
+            "generator": found["DirichletTopics"], "trains": "attention", "loss": "squared", "optimizer": "sgd",
+            "rate": 0.1, "steps": 2, "batch": 2, "lengths": (4, 5), "initial": 0.1, "penalty": 0.0,
+        },
+        "topic_training.block_contrast": {"matrix": square, "n_topics": 3},
+        "topic_training.attention_by_kind": {"model": found["TrainedTopics"], "documents": documents},
+        "bracket_rejection.check_prefix": {"prefix": [0, 2, 3]},
+        "bracket_rejection.open_brackets": {"prefix": [0, 2, 3]},
+        "bracket_rejection.Brackets": {"length": 6, "square": 0.2, "opening": 0.5},
+        "bracket_rejection.Brackets.draw": {"length": 4},
+        "bracket_rejection.ConfusedOracle": {"rate": 0.5, "kind": "bracket", "window": 5, "seed": 0},
+        "bracket_rejection.complete": {
+            "oracle": found["ConfusedOracle"], "prompt": [0, 2], "quota": 2, "stride": 1, "verifier_error": 0.1,
+            "regenerate": "argmax", "erase_first": 1,
+        },
+        "bracket_rejection.draw_prompts": {"process": found["Brackets"], "n_prompts": 3, "lengths": (2, 4)},
+        "bracket_rejection.error_prefixes": {"oracle": found["ConfusedOracle"], "prompts": [[0], [2, 3]]},
+        "bracket_rejection.measure_completions": {
+            "oracle": found["ConfusedOracle"], "prompts": [[0], [2, 3]], "settings": [{"quota": 1}, {}],
+        },
+        "bracket_attention.bracket_embeddings": {"kind": "angles", "n_types": 2, "depth": 3},
+        "bracket_attention.balance_defect": layer,
+        "bracket_attention.balanced_part": layer,
+        "bracket_attention.draw_brackets": {"n_types": 2, "depth": 2, "length": 9},
+        "bracket_attention.read_stack": layer | {"tokens": brackets[: np.flatnonzero(brackets[:, 0] == 0)[-1] + 1]},
+        "bracket_attention.stack_errors": {
+            "kind": "angles", "attention": "random", "lengths": [4, 6], "n_types": 2, "depth": 2, "n_prefixes": 2,
+        },
+    }  # fmt: skip
+    names = ("law", "can_end_well")
+    special |= {
+        f"bracket_rejection.{kind}.{name}": {"prefix": [0, 2]}
+        for kind in ("Brackets", "ConfusedOracle")
+        for name in names
+    }
     return special
 
 

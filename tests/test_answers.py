@@ -1,6 +1,7 @@
 """What a model may answer: one gate for all who ask, and what passes it."""
 
 import ast
+import contextlib
 import copy
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,13 +23,32 @@ from glauber_lib import (
     strips,
     trapping,
 )
-from glauber_lib.answers import ask, check_scores
+from glauber_lib.answers import ask, check_scores, refuse_unable_to_hide
 from glauber_lib.chains import run_chains
 from glauber_lib.couplings import coalesce
 from glauber_lib.draws import probabilities
 from glauber_lib.incompatibility import Rectangles, measure_joint, measure_rectangles, sample_rectangles
 from glauber_lib.language import CausalLM, MaskedLM
 from glauber_lib.models import RestrictedModel, TabularModel, all_states, marginal_scores
+
+
+@pytest.mark.parametrize(
+    ("scores", "able"),
+    [
+        (lambda states, sites: None, False),
+        (lambda states, sites, scale=1.0: None, False),
+        (lambda states, sites, *, hidden=None: None, False),
+        (lambda states, sites, scale=1.0, hidden=None: None, False),
+        (lambda states, sites, hidden=None: None, True),
+        (lambda states, sites, hidden=None, scale=1.0: None, True),
+        (lambda *asked: None, True),
+        (lambda states, sites, *further: None, True),
+    ],
+)
+def test_a_model_can_hide_sites_where_its_third_parameter_is_hidden(scores, able):
+    with contextlib.nullcontext() if able else pytest.raises(ValueError, match="third parameter"):
+        refuse_unable_to_hide(SimpleNamespace(n_tokens=2, scores=scores))
+
 
 BAD = {"nan": [0.0, np.nan, 0.0], r"\+inf": [np.inf, 0.0, -np.inf], "-inf for every token": [-np.inf] * 3}
 
@@ -111,7 +131,7 @@ def test_nobody_asks_a_model_but_through_the_gate():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and node.attr == "scores" and isinstance(node.ctx, ast.Load):
                 asked = ast.unparse(node.value)
-                assert asked in ("self", "self.conditionals") or path.name == "answers.py", (
+                assert asked in ("self", "self.conditionals", "self.timed") or path.name == "answers.py", (
                     f"{path.name}: {asked}.scores"
                 )
 

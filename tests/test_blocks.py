@@ -266,7 +266,38 @@ def test_classes_are_found_and_a_reducible_chain_has_no_constant():
     assert len(np.unique(blocks.classes(matrix))) == 2
     assert blocks.poincare_constant(matrix, [0.25, 0.25, 0.5]) == np.inf
     with pytest.raises(ValueError, match="not reversible"):
-        blocks.poincare_constant(exact.sp.csr_matrix([[0.5, 0.5], [0.1, 0.9]]), [0.5, 0.5])
+        blocks.poincare_constant(exact.sp.csr_matrix(np.roll(np.eye(3), 1, axis=1)), np.full(3, 1 / 3))
+
+
+def test_the_constant_of_a_cold_chain_that_is_irreducible_is_not_known_and_never_infinite():
+    for coupling, known in ((3.0, True), (7.5, False), (10.0, False)):
+        model = IsingModel(coupling * (1 - np.eye(3)))
+        matrix = blocks.block_matrix(model, 3, [[0], [1], [2]])
+        constant = blocks.poincare_constant(matrix, exact.stationary_law(matrix))
+        assert constant == pytest.approx(244134, rel=1e-5) if known else np.isnan(constant)
+
+
+def test_rows_that_are_no_steps_and_laws_that_are_not_kept_are_refused():
+    matrix = exact.sp.csr_matrix([[0.5, 0.5], [0.1, 0.9]])
+    for odd in (matrix.T.tocsr(), matrix * 2, matrix * 0.5):
+        for call in (
+            lambda odd=odd: blocks.reached_within(odd, [0], 3),
+            lambda odd=odd: blocks.poincare_constant(odd, [0.5, 0.5]),
+        ):
+            with pytest.raises(ValueError, match="probabilities of a step"):
+                call()
+    for law in ([1 / 3, 5 / 3], [0.5, 0.5]):
+        with pytest.raises(ValueError, match="law must be"):
+            blocks.poincare_constant(matrix, law)
+
+
+def test_weights_typed_with_five_digits_are_refused_and_within_rounding_divided_by_their_sum():
+    for weights in ([0.33333] * 3, [0.333334, 0.333333, 0.333334]):
+        with pytest.raises(ValueError, match="divide them by their sum"):
+            blocks.check_block_weights(weights, 3)
+    assert blocks.check_block_weights(np.full(3, 1 / 3 + 3e-10), 3).sum() == pytest.approx(1, abs=1e-15)
+    with pytest.raises(ValueError, match="positive probability"):
+        blocks.block_dynamics([[0], [1]], [0.5, 0.49999], [[0]])
 
 
 def test_blocks_and_weights_that_are_none_are_refused():

@@ -8,6 +8,7 @@ import linecache
 import math
 import multiprocessing
 import os
+import py_compile
 import shutil
 import signal
 import sys
@@ -33,11 +34,13 @@ from glauber_lib import (
     embedded,
     exact,
     growth,
+    imports,
     incompatibility,
     instruments,
     language,
     models,
     networks,
+    sources,
 )
 from glauber_lib.chains import run_chains
 from glauber_lib.couplings import coalesce
@@ -90,6 +93,7 @@ def library(tmp_path, monkeypatch):
     """A copy of the library's sources, which count as those of the functions."""
     shutil.copytree(ROOT / "glauber_lib", tmp_path / "glauber_lib", ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(profiles, "ROOT", tmp_path)
+    monkeypatch.setitem(sources.FOLDERS, sources.LIBRARY, tmp_path)
     return tmp_path / "glauber_lib"
 
 
@@ -338,6 +342,35 @@ def test_what_is_installed_counts_by_no_source(tmp_path, monkeypatch):
         monkeypatch.syspath_prepend(str(tmp_path / place))
     found = keys.imported_sources("import json, numpy, own_site, own_mine, nowhere_at_all\nimport sklearn.svm\n")
     assert list(found) == ["own_mine"]
+
+
+def test_a_package_counts_where_a_module_of_it_is_imported_by_its_whole_name(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "own_pack" / "room").mkdir(parents=True)
+    for place in ("own_pack", "own_pack/room"):
+        (tmp_path / place / "__init__.py").write_text("")
+    (tmp_path / "own_pack" / "room" / "inner.py").write_text("")
+    found = keys.imported_sources("import own_pack.room.inner\n")
+    assert list(found) == ["own_pack", "own_pack.room", "own_pack.room.inner"]
+    assert list(keys.imported_sources("from own_pack.room.inner import f\n")) == ["own_pack.room.inner"]
+
+
+def test_a_compiled_module_of_the_reader_counts_by_its_content(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "own_calls.py").write_text("import own_fast\n")
+    found = []
+    for factor in (1, 9):
+        (tmp_path / "fast.txt").write_text(f"def f(x):\n    return x * {factor}\n")
+        py_compile.compile(str(tmp_path / "fast.txt"), cfile=str(tmp_path / "own_fast.pyc"))
+        for name in ("own_fast", "own_calls"):  # as in the next session
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        importlib.import_module("own_calls")
+        found += [
+            keys.imported_sources("import own_fast\n")["own_fast"],
+            imports.sources_below("own_calls")["own_fast"],
+        ]
+    assert found[0] == found[1] != found[2] == found[3]
 
 
 def test_what_changes_as_a_module_runs_is_its_own_affair(keep, own):

@@ -122,6 +122,9 @@ def test_a_slope_in_log_length_is_found_and_its_interval_covers_it():
         found = slope_in_log_length(values, LENGTHS, unit="passages")
         covered.append(found.interval[0] <= 0.3 <= found.interval[1])
     assert 0.92 <= np.mean(covered) <= 0.98 and found.n == 30
+    ends = [slope_in_log_length(values, LENGTHS, unit="passages", looks=looks).interval[1] for looks in (1, 3)]
+    half = (np.array(ends) - found.value) / scipy.stats.t.ppf([0.975, 1 - 0.025 / 3], 29)
+    assert half[0] == pytest.approx(half[1])  # one standard error, at 95% and at 98.3%
 
 
 def test_events_and_groups_that_are_missing_are_refused():

@@ -411,6 +411,20 @@ def test_the_key_is_that_of_the_weights_and_tokenizer_and_not_of_the_folder(kind
     assert len({json.dumps(k) for k in (key, moved, cased)}) == 3  # all of them in folders of one name
 
 
+@pytest.mark.parametrize("kind", LOADERS)
+def test_the_key_is_that_of_the_network_that_is_there_now(kind, checkpoint):
+    reader = LOADERS[kind](checkpoint)
+    holder = getattr(reader, "embedder", reader)
+    holder = holder if hasattr(holder, "model") else holder._classify.pipeline
+    own, before = holder.model, json.dumps(reader.cache_key)
+    holder.model = copy.deepcopy(own)
+    assert json.dumps(reader.cache_key) == before
+    next(p for name, p in holder.model.named_parameters() if name.endswith("word_embeddings.weight")).data.mul_(1.5)
+    assert json.dumps(reader.cache_key) != before
+    holder.model = own
+    assert json.dumps(reader.cache_key) == before
+
+
 WRITINGS = {  # the second is not counted by torch
     "in place": lambda weight: weight.detach().add_(1e-3),
     "through data": lambda weight: weight.data.add_(1e-3),

@@ -38,6 +38,9 @@ def test_two_clusters_and_weights_by_content():
     np.testing.assert_allclose(found[[0, 5]], 0.6, atol=1e-5)
     with pytest.raises(ValueError, match="masks of two sites"):
         masking.content_weights(4, blocks_of_size(4, 3), 1.0)
+    for odd in ([(0, -1)], [(0, 4)], [(1, 1)]):
+        with pytest.raises(ValueError, match="sites"):
+            masking.content_weights(4, odd, 1.0)
     with pytest.raises(ValueError, match="finite"):
         masking.clique_family(4, np.inf)
     with pytest.raises(ValueError, match="samples must be"):

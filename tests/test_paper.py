@@ -25,7 +25,7 @@ from PIL import Image
 from scipy.stats import permutation_test
 from tqdm.auto import tqdm
 
-from glauber_lib import embedded, stats
+from glauber_lib import embedded, sources, stats
 from glauber_lib.influence import measure_influence, replacement_tokens
 from glauber_lib.language import MaskedLM
 from glauber_lib.paper import (
@@ -96,6 +96,7 @@ def root(tmp_path, monkeypatch):
     for name in SECTIONS:
         (tmp_path / "notebooks" / f"{name}.py").write_text(STUB + MEASURED.get(name, ""))
     monkeypatch.setattr(profiles, "ROOT", tmp_path)
+    monkeypatch.setitem(sources.FOLDERS, sources.LIBRARY, tmp_path)
     monkeypatch.setattr(embedded, "DATA", tmp_path / "data")
     monkeypatch.setattr(provenance, "repository_state", lambda: ("abc1234", False))
     monkeypatch.delenv("GLAUBER_CACHE", raising=False)
@@ -1275,6 +1276,18 @@ def test_passages_that_are_too_short_are_left_out_and_counted(root, tiny, tmp_pa
     assert "1 of fewer than 1 tokens" in capsys.readouterr().out
     with pytest.raises(ValueError, match=r"no passage can be read; passages left out, of 4: .* fewer than 9 tokens"):
         run.passages(tiny["bert"], n=9)
+
+
+def test_passages_of_one_state_are_one_passage(root, tiny, tmp_path, capsys):
+    texts = ["a b c d e f", "a b c d e g", "A B C D e h", "b b c d e f"]
+    (tmp_path / "mine.txt").write_text("\n".join(texts))
+    run = Run("02_bounds", "smoke")
+    run.settings["passages"] = str(tmp_path / "mine.txt")
+    frame = run.passages(tiny["bert"], n=4)
+    states = tiny["bert"].states(frame.text, n=4)
+    assert list(frame.text) == [texts[0], texts[3]] and len(np.unique(states, axis=0)) == len(states)
+    assert "passages left out, of 4: 2 of the same first 4 tokens as an earlier one" in capsys.readouterr().out
+    assert len(run.passages(tiny["bert"])) == 4  # no state of some length is asked for
 
 
 def test_passages_have_an_id_a_topic_and_a_text():

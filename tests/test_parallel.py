@@ -68,6 +68,13 @@ def test_no_product_step_is_a_block_step():
 
 # Bounds --------------------------------------------------------------------------------------------------------------
 
+
+def test_the_excess_is_that_of_the_formula_of_either_sign():
+    for field in (1.0, -1.0):
+        log = parallel.clique_law(3, field, 1.0) / [1, 3, 3, 1]  # of one clique each
+        assert parallel.mode_excess(3, field, 1.0) == pytest.approx(np.log(log[0] / log[1:3]).min() / 2)
+
+
 cliques = st.tuples(st.integers(2, 6), st.floats(0.01, 2.0), st.floats(0.5, 4.0))
 
 

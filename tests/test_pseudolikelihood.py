@@ -172,6 +172,27 @@ def test_a_fit_does_not_depend_on_the_other_repetitions_and_a_separable_one_is_f
     np.testing.assert_allclose(together.theta[:3], learning.fit(counts, features, masks).theta, atol=1e-9)
 
 
+def test_parameters_that_masks_or_features_leave_open_are_not_found():
+    twice = learning.ising_features(3, fields=False)
+    twice = np.concatenate([twice, twice], axis=-1)
+    law = learning.family_law(twice, [0.15] * 6)
+    masks = blocks_of_size(3, 1)
+    assert not learning.fit(learning.draw_counts(law, masks, 5_000, 3), twice, masks).converged.any()
+    fields = learning.ising_features(3, couplings=False)
+    law = learning.family_law(fields, [0.5, 0.8, -0.7])
+    assert not learning.fit(learning.draw_counts(law, [(0,)], 2_000, 20), fields, [(0,)]).converged.any()
+    with pytest.raises(ValueError, match="do not determine the parameters"):
+        learning.forgetting(law, fields, [(0,)], [1.0])
+
+
+def test_a_best_share_is_refused_where_mixing_is_rounding():
+    features = learning.ising_features(4)
+    law = learning.family_law(features, np.r_[[13.0, 0, 0, 0, 0, 13.0], np.zeros(4)])
+    masks = blocks_of_size(4, 1)
+    with pytest.raises(ValueError, match="rounding decides"):
+        learning.best_share(law, features, masks[:2], masks[2:], "mixing")
+
+
 def test_counts_are_those_of_samples_and_of_all_their_masks():
     law = np.array([[0.4, 0.1], [0.2, 0.3]])
     weights = np.array([[0.9, 0.1], [0.5, 0.5], [0.2, 0.8], [0.0, 1.0]])
@@ -185,6 +206,7 @@ def test_laws_masks_and_counts_that_do_not_fit_are_refused():
     cases = [
         (lambda: learning.information(law, learning.ising_features(3), [[0]]), "are not those of the states"),
         (lambda: learning.information(law * 2, features, [[0]]), "law must be probabilities"),
+        (lambda: learning.information(law * (1 - 1e-6), features, [[0]]), "sum 0.999999"),
         (lambda: learning.information(law, features, [[2]]), "sites of blocks"),
         (lambda: learning.information(law, features, [[0]], [0.5]), "probabilities of the blocks"),
         (lambda: learning.asymptotic_covariance(law, features, [[0]]), "do not determine the parameters"),
@@ -225,6 +247,20 @@ def test_the_constant_may_exceed_the_poincare_constant():
     law = learning.family_law(learning.ising_features(2), [0.5, 1.0, 1.0])
     assert learning.mixing_constant(law, [[0], [1]]) == pytest.approx(2.57, abs=0.005)
     assert tensorization.tensorization_constant(law, [[0], [1]]) >= 3.16
+
+
+def test_a_law_too_cold_for_its_poincare_constant_keeps_the_other_bounds():
+    law = learning.family_law(learning.ising_features(3), [8.0] * 3 + [0.0] * 3)
+    masks = blocks_of_size(3, 1)
+    assert np.isnan(learning.mixing_constant(law, masks))
+    assert 1 < tensorization.tensorization_constant(law, masks, starts=1, iterations=5) < np.inf
+
+
+def test_the_loss_of_a_law_that_lacks_a_state_is_infinite_whatever_the_masks():
+    r, q = np.full((2, 2), 0.25), [[0.5, 0.5], [0, 0]]
+    for masks, weights in (([(1,)], None), ([(0, 1)], None), ([(0,), (1,)], [0, 1]), ([(0,), (1,)], [1, 0])):
+        assert tensorization.excess_loss(r, q, masks, weights) == np.inf
+    assert tensorization.excess_loss(q, r, [(0,), (1,)], [0, 1]) == pytest.approx(0, abs=1e-12)
 
 
 def test_the_loss_never_falls_below_its_floor_and_the_bound_is_vacuous_there():

@@ -7,7 +7,7 @@ import shutil
 import sys
 from dataclasses import replace
 from functools import partial, wraps
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,13 @@ from glauber_lib.answers import ask
 from glauber_lib.censored import resampled_interval
 from glauber_lib.chains import LONGEST, run_chains
 from glauber_lib.checks import check_numbers, check_states, check_temperature
-from glauber_lib.checksums import WeightsDigest, model_checksum, refuse_other_vocabulary, vocabulary_checksum
+from glauber_lib.checksums import (
+    WeightsDigest,
+    model_checksum,
+    refuse_other_scores,
+    refuse_other_vocabulary,
+    vocabulary_checksum,
+)
 from glauber_lib.contraction import median_estimate, ratio_of_independent
 from glauber_lib.couplings import coalesce
 from glauber_lib.crossover import couple_passages
@@ -40,17 +46,20 @@ from glauber_lib.incompatibility import (
     sample_rectangles,
 )
 from glauber_lib.influence import contraction_norms, measure_influence, sufficient_temperature, threshold
+from glauber_lib.instruments import LexicalTopicScorer
 from glauber_lib.laboratory import compatible_table
 from glauber_lib.language import CausalLM, MaskedLM
 from glauber_lib.margins import basin_escape_times, escape_probability, log_exit_times
 from glauber_lib.models import IsingModel, RestrictedModel, TabularModel
 from glauber_lib.paper import keys
-from glauber_lib.paper.sources import SourceChangedError
+from glauber_lib.paper.passages import load_passages
 from glauber_lib.readings import cosine_distance
 from glauber_lib.resampling import percentile_interval
 from glauber_lib.retention import find_traps, time_traps
+from glauber_lib.search import search_column
+from glauber_lib.sources import SourceChangedError
 from glauber_lib.stats import Estimate, bootstrap_interval
-from glauber_lib.trapping import GrownSet
+from glauber_lib.trapping import GrownSet, grow_sets
 
 COLD = 1e-308
 
@@ -140,13 +149,13 @@ def test_a_model_of_two_types_of_numbers_is_named():
 def test_changed_signs_of_weights_are_seen(change):
     network = torch.nn.Linear(512, 16, bias=False)
     network = network if change == "odd columns" else network.double()
-    digest = WeightsDigest(network)
-    before = digest()
+    digest = WeightsDigest()
+    before = digest(network)
     part = {"all": np.s_[:], "odd columns": np.s_[:, 1::2], "some rows": np.s_[:4]}[change]
     network.weight.data[part].neg_()
-    assert digest() != before
+    assert digest(network) != before
     network.weight.data[part].neg_()
-    assert digest() == before
+    assert digest(network) == before
 
 
 @pytest.fixture
@@ -166,6 +175,42 @@ def test_what_is_set_on_a_network_and_what_is_hooked_to_it_is_in_its_key(bert):
     assert model_checksum(bert) == plain
     layer.output.LayerNorm.eps = 0.5
     assert model_checksum(bert) not in ("", plain)
+
+
+def test_the_key_is_of_the_network_and_the_frame_that_are_there_now(bert):
+    plain, own, state = model_checksum(bert), bert.network, np.array([[5, 6, 7]])
+    other = copy.deepcopy(own)
+    other.get_input_embeddings().weight.data.mul_(1.5)
+    bert.network = other
+    assert model_checksum(bert) not in ("", plain) and bert.checksum != MaskedLM(own, bert.tokenizer).checksum
+    bert.network = own
+    before, scores = bert.before, bert.scores(state, [0])
+    bert.before = torch.cat([before, torch.tensor([8, 9])])
+    assert model_checksum(bert) not in ("", plain) and (bert.scores(state, [0]) - scores).abs().max() > 1e-4
+    bert.before = before
+    assert model_checksum(bert) == plain
+
+
+def test_a_method_of_its_own_leaves_a_model_without_a_key(bert):
+    table, scorer = random_table(3, 2), LexicalTopicScorer(load_passages())
+    for reader, name in ((bert, "scores"), (bert, "texts"), (table, "scores"), (scorer, "score")):
+        keys.describe(reader)
+        setattr(reader, name, lambda *asked, **options: None)
+        if reader is not scorer:
+            assert model_checksum(reader) == ""
+        with pytest.raises(TypeError, match="method of its own"):
+            keys.describe(reader)
+        delattr(reader, name)
+    assert model_checksum(bert) and model_checksum(table)
+
+
+def test_other_scores_under_one_name_are_warned_of():
+    one, other = (random_table(3, 2, seed=k) for k in (1, 2))
+    one.name = other.name = "m"  # type: ignore
+    made = SimpleNamespace(model="m", model_checksum=model_checksum(one))
+    refuse_other_scores(one, made, "the trace")
+    with pytest.warns(UserWarning, match="the trace was made by a model 'm' of another checksum"):
+        refuse_other_scores(other, made, "the trace")
 
 
 @pytest.mark.parametrize(
@@ -292,6 +337,67 @@ def test_what_a_reader_s_own_part_calls_and_reads_is_in_the_key(bert, monkeypatc
     assert all(len(set(column)) == 3 for column in zip(*found, strict=True))
     (tmp_path / "own_part.py").write_text("edited = True\n")
     assert model_checksum(bert) == found[-1][0]  # what runs is still what was imported
+
+
+def import_own(folder, monkeypatch, **contents):
+    """Modules of a reader's own, imported anew; the last one."""
+    monkeypatch.syspath_prepend(str(folder))
+    for name, content in contents.items():
+        (folder / f"{name}.py").write_text(content)
+        sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+    shutil.rmtree(folder / "__pycache__", ignore_errors=True)
+    return [importlib.import_module(name) for name in contents][-1]
+
+
+@pytest.mark.parametrize("file", ["own_part", "own_numbers"])
+def test_an_own_part_whose_file_was_edited_before_it_was_asked_for_has_no_key(file, bert, monkeypatch, tmp_path):
+    part = import_own(tmp_path, monkeypatch, own_numbers="SCALE = 2.0\n", own_part=OWN)
+    bert.network.bert.encoder.layer[0].intermediate.intermediate_act_fn = part.Act().eval()
+    path = tmp_path / f"{file}.py"
+    path.write_text(path.read_text().replace("* 1.0", "* 3.0").replace("2.0", "4.0"))
+    assert model_checksum(bert) == ""
+    with pytest.raises(SourceChangedError, match="restart Python"):
+        keys.describe(bert)
+
+
+def test_what_is_replaced_in_an_own_part_leaves_no_key(bert, monkeypatch, tmp_path):
+    part = import_own(tmp_path, monkeypatch, own_numbers="SCALE = 2.0\n", own_part=OWN)
+    bert.network.bert.encoder.layer[0].intermediate.intermediate_act_fn = part.Act().eval()
+    assert (known := model_checksum(bert))
+    for place, name in ((part, "SCALE"), (part, "helper"), (part.Act, "forward")):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, (lambda *asked: asked[-1]) if name != "SCALE" else 3.0)
+            assert model_checksum(bert) != known
+    assert model_checksum(bert) == known
+
+
+OWN_MODEL = """
+from glauber_lib.models import TabularModel
+
+SCALE = 1.0
+
+class Own(TabularModel):
+    scale = 1.0
+
+    def scores(self, states, sites, hidden=None):
+        return super().scores(states, sites, hidden) * self.scale * SCALE
+"""
+
+
+def test_what_is_replaced_or_added_in_an_own_class_leaves_its_models_without_a_checksum(monkeypatch, tmp_path):
+    module = import_own(tmp_path, monkeypatch, own_model=OWN_MODEL)
+    model = module.Own(np.zeros((2, 3, 3)))
+    assert (known := model_checksum(model))
+    scores = lambda self, states, sites, hidden=None: torch.zeros(len(states), 3)  # noqa: E731
+    changes = (module, "SCALE", 5.0), (module.Own, "scale", 3.0), (module.Own, "scores", scores)
+    for place, name, value in (*changes, (module.Own, "conditional", scores)):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, value, raising=False)
+            assert model_checksum(model) == ""
+            with pytest.raises(SourceChangedError):
+                keys.describe(model)
+    assert model_checksum(model) == known
 
 
 def test_the_key_of_an_untouched_network_is_that_of_every_process(masked_lm):
@@ -791,8 +897,10 @@ def test_traps_are_those_of_the_scores_that_made_the_trace(tiny):
     with pytest.raises(ValueError, match=r"the trace was made by the model .*, not by 'other'"):
         survey(other, trace)
     earlier = replace(trace, model_checksum="of an earlier version")
-    for kept in (trace, earlier, replace(trace, model="", model_checksum="")):
+    for kept in (trace, replace(trace, model="", model_checksum="")):
         survey(model, kept)
+    with pytest.warns(UserWarning, match="another checksum"):
+        survey(model, earlier)
 
 
 @pytest.mark.parametrize("read", [percentile_interval, lambda v: resampled_interval(1.0, v, 9), mean_without_largest])
@@ -804,3 +912,27 @@ def test_a_table_of_values_is_not_read_as_one_list(read):
 def test_truth_values_of_a_column_of_objects_are_truth_values():
     met = [True, True, False, True, False, True]
     assert bootstrap_interval(pd.Series([*met, None], dtype=object)[:-1]) == bootstrap_interval(np.array(met))
+
+
+def test_sets_and_searches_are_read_with_the_words_that_they_were_made_of(bert):
+    fewer = MaskedLM(bert.network, bert.tokenizer, vocabulary=bert.vocabulary[:40])
+    grown = grow_sets(fewer, [[0, 1, 2]], 1.0, cap=2)
+    found = search_column(fewer, [[0, 1, 2], [3, 4, 5]], 0, rounds=1)
+    assert np.isfinite(found.column_sums(fewer, [1.0])).all()
+    for read in (
+        lambda: time_traps(bert, grown, 1.0, repeats=1, n_steps=400, seed=0),
+        lambda: found.column_sums(bert, [1.0]),
+    ):
+        with pytest.raises(ValueError, match="whose tokens are other words"):
+            read()
+
+
+def test_what_a_text_and_a_name_are_is_asked_before_they_are_used(bert):
+    for asked in (
+        lambda: bert.reads(["a", "b"]),
+        lambda: bert.reads("a", n=-1),
+        lambda: bert.reads("a", n=1.5),
+        lambda: MaskedLM(bert.network, bert.tokenizer, name=5),
+    ):
+        with pytest.raises(ValueError, match=r"need one text, got|n must be a whole number"):
+            asked()

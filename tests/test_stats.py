@@ -109,7 +109,10 @@ def test_an_interval_decides_without_a_value():
 
 def test_below_the_least_number_there_is_no_verdict_and_what_would_decide_is_said():
     estimate = Estimate(0.1, (-0.1, 0.3), 30, "passages")
-    assert verdict(estimate, "above", 0) == ("undecided", "must lie above 0; about 120 passages would decide")
+    rule, more = "must lie above 0", "passages would decide if the value stayed"
+    assert verdict(estimate, "above", 0) == ("undecided", f"{rule}; about 120 {more}")
+    estimate = Estimate(0.05, (-0.36, 0.4), 107, "passages")
+    assert verdict(estimate, "above", 0)[1] == f"{rule}; about 7,200 {more}"  # 7194.68, two digits, rounded up
     said, why = verdict(Estimate(0.1, (0.05, 0.3), 29, "passages"), "above", 0, least=30)
     assert said == "undecided" and why == "29 passages, at least 30 are needed; must lie above 0"
 

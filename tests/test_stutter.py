@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 from conftest import random_joint, random_table, small_vocabulary
 
 from glauber_lib import blocks, exact, stutter
-from glauber_lib.models import RestrictedModel, all_states
+from glauber_lib.models import RestrictedModel, TabularModel, all_states
 
 
 def test_repeats_of_tokens_and_of_words(tiny):
@@ -51,7 +52,9 @@ def test_the_sum_over_drawn_terms_has_no_bias_and_knows_its_error():
     found = np.array([one.sequential[0] for one in many])
     assert abs(found.mean() - whole) < 3 * found.std() / np.sqrt(150)
     assert np.sqrt(np.mean([one.error[0] ** 2 for one in many])) == pytest.approx(found.std(), rel=0.25)
-    assert stutter.pair_stutter(model, state, [0], exact=3, draws=0).sequential[0] < whole
+    left_out = stutter.pair_stutter(model, state, [0], exact=3, draws=0)
+    assert left_out.sequential[0] < whole and np.isnan(left_out.error[0])
+    assert stutter.pair_stutter(model, state, [0], exact=9, draws=0).error[0] == 0
     assert np.isnan(stutter.pair_stutter(model, state, [0], exact=3, draws=1).error[0])
 
 
@@ -98,6 +101,30 @@ def test_pairs_that_cannot_be_are_refused_before_the_model_is_asked():
     ):
         with pytest.raises(ValueError, match=message):
             stutter.pair_stutter(model, [[0, 0]], sites)
+
+
+def test_a_replacement_is_another_token_however_cold_and_none_is_refused():
+    model = random_joint(3, 6)[0]
+    for first in range(6):
+        table = stutter.pair_stutter(model, [[first, 0, first]], [0], temperature=1e-3)
+        assert np.isfinite(table.delta[0])
+
+
+def test_a_replacement_that_the_model_bans_is_refused():
+    class Frozen(TabularModel):
+        def scores(self, states, sites, hidden=None):
+            present = torch.tensor(states)[torch.arange(len(states)), torch.tensor(sites), None]
+            return torch.full((len(states), 3), -np.inf).scatter(1, present, 0.0)
+
+    with pytest.raises(ValueError, match="allows beside the present one"):
+        stutter.pair_stutter(Frozen(np.zeros((2, 3, 3))), [[0, 1]], [0])
+
+
+def test_a_template_has_neighbouring_sites_in_their_order():
+    model, _ = random_joint(5, 4)
+    for sites in ([3, 1, 2], [0, 2, 4], [1]):
+        with pytest.raises(ValueError, match="neighbours in rising order"):
+            stutter.solve_template(model, [0] * 5, sites, 4)
 
 
 def test_of_a_joint_law_single_sites_and_blocks_of_a_template_have_one_law():

@@ -20,13 +20,11 @@ import torch
 
 from glauber_lib.answers import ask
 from glauber_lib.hub import LOCAL, Location, first_line, locate, locate_passages
-from glauber_lib.language import LanguageModel, load_model
 from glauber_lib.paper.passages import load_passages
 from glauber_lib.paper.profiles import declared_cost, load_profile, missing_table, notebooks, show_every_letter, work
 
 ROLES = ("model", "models", "control", "embedder", "topic_scorer", "second_scorer", "sentiment")
 PACKAGED = {"minilm", "similarity", "lexical", "vader"}  # embedder and scorers that come with the package
-BATCH_TOKENS = inspect.signature(LanguageModel).parameters["batch_tokens"].default
 MEASURED = 0.2  # seconds a speed is measured for, at least
 WORTH = 250_000  # tokens through the models of a notebook from which its time is said before it runs: about a minute
 SITES = 20  # of the states a speed is measured on, where no notebook declares a cost
@@ -68,7 +66,9 @@ def find_models(named: Mapping[str, Sequence[str]], settings: Mapping[str, Any])
 
 def batch(n: int) -> int:
     """States of `n` sites that a masked model takes at a time."""
-    return max(1, BATCH_TOKENS // (n + 2))
+    from glauber_lib.language import LanguageModel  # seconds to import, and a run asks for names alone
+
+    return max(1, inspect.signature(LanguageModel).parameters["batch_tokens"].default // (n + 2))
 
 
 def describe_device() -> str:
@@ -102,6 +102,8 @@ def measure_speeds(
     n: int,
 ) -> tuple[dict[str, float], dict[str, str]]:
     """Speeds of the masked models that are local, and one line for each that does not load."""
+    from glauber_lib.language import load_model
+
     speeds, broken = {}, {}
     for name, roles in named.items():
         if {"model", "models"} & set(roles) and places[name].state in LOCAL:

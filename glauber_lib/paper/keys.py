@@ -1,6 +1,7 @@
 """What a cached result and a notebook's outputs depend on: sources, arguments, versions, in digests of them."""
 
 import dataclasses
+import functools
 import hashlib
 import importlib.metadata
 import inspect
@@ -19,11 +20,11 @@ import numpy as np
 import pandas as pd
 import torch
 
-from glauber_lib.checksums import matmul_precision
+from glauber_lib.checksums import check_methods, matmul_precision
 from glauber_lib.hub import UNWANTED
-from glauber_lib.imports import imported_names
+from glauber_lib.imports import imported_names, read_source
 from glauber_lib.paper import profiles
-from glauber_lib.paper.sources import (
+from glauber_lib.sources import (
     LIBRARY,
     PACKAGES,
     SourceChangedError,
@@ -39,13 +40,16 @@ PLAIN = (bool, int, float, str, type(None))  # what JSON holds as it is
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that results depend on."""
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:  # but named by GLAUBER_MINILM or GLAUBER_DISTILBERT
-            found[name] = "not installed"
-    return found
+    return {"python": platform.python_version()} | {name: _installed(name) for name in PACKAGES}
+
+
+@functools.lru_cache(None)
+def _installed(name):
+    """The version of a package as it was when first asked for: of what runs."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:  # but named by GLAUBER_MINILM or GLAUBER_DISTILBERT
+        return "not installed"
 
 
 def digest(*contents: str | bytes) -> str:
@@ -104,7 +108,8 @@ def imported_sources(source: str, package: str = "") -> dict[str, str]:
     -------
     dict of str to str
         Name of each module to its source, in the order of the names: modules of the library, and a reader's own
-        (`sources.followed_file`). The package that a module is in counts only where it is imported itself.
+        (`sources.followed_file`), of compiled ones a digest. The package that a module is in counts where it is
+        imported itself, or by ``import package.module``.
 
     Raises
     ------
@@ -117,7 +122,7 @@ def imported_sources(source: str, package: str = "") -> dict[str, str]:
         module, importer = waiting.pop()
         if module in found or not (path := followed_file(module, importer.split(".")[0])):
             continue
-        found[module] = path.read_text(encoding="utf-8")
+        found[module] = read_source(path)
         inside = module if path.name == "__init__.py" else module.rpartition(".")[0]
         waiting += [(name, inside) for name in imported_names(found[module], inside)]
     return dict(sorted(found.items()))
@@ -238,6 +243,7 @@ def describe(value: Any) -> Any:
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     if hasattr(type(value), "cache_key") or hasattr(value, "cache_key"):
         try:
+            check_methods(value)
             return ["object", kind, _class_digest(value), describe(value.cache_key)]
         except AttributeError as error:
             raise TypeError(f"a cached result cannot depend on a {kind}, whose cache_key fails: {error}") from error

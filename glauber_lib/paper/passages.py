@@ -122,7 +122,8 @@ def readable_passages(frame: pd.DataFrame, models: Sequence[Any], n: int = 1) ->
     Returns
     -------
     frame : DataFrame
-        The passages of `n` tokens and more, without tokens outside a model's vocabulary.
+        The passages of `n` tokens and more, without tokens outside a model's vocabulary; of those that begin with the
+        same `n` tokens, two or more, in a model's eyes, the first: they would count as several units of one state.
     left_out : str
         How many are not among them, and why; empty if all are.
 
@@ -134,15 +135,23 @@ def readable_passages(frame: pd.DataFrame, models: Sequence[Any], n: int = 1) ->
     check_columns(frame, ["text"], "frame")
     known = np.array([all(model.reads(text, n=0) for model in models) for text in frame.text], dtype=bool)
     long = np.array([all(model.reads(text, n=n) for model in models) for text in frame.text], dtype=bool)
+    seen: list[set[bytes]] = [set() for _ in models]
+    taken = long.copy()
+    for k in np.flatnonzero(long) if n > 1 else ():
+        states = [model.tokens(frame.text.iloc[k], n=n).tobytes() for model in models]
+        taken[k] = not any(state in own for state, own in zip(states, seen, strict=True))
+        for state, own in zip(states, seen, strict=True):
+            own.update([state] if taken[k] else [])
     reasons = {
         "with tokens outside a model's vocabulary": (~known).sum(),
         f"of fewer than {n} tokens": (known & ~long).sum(),
+        f"of the same first {n} tokens as an earlier one": (long & ~taken).sum(),
     }
     why = ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
     left_out = f"passages left out, of {len(frame)}: {why}" if why else ""
     if not long.any():
         raise ValueError(f"no passage can be read; {left_out}")
-    return frame.loc[long].reset_index(drop=True), left_out
+    return frame.loc[taken].reset_index(drop=True), left_out
 
 
 def _marco_passages(name, n_passages, seed, revision):

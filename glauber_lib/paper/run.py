@@ -3,9 +3,8 @@
 import json
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -16,6 +15,7 @@ from matplotlib.figure import Figure
 from glauber_lib import language
 from glauber_lib.paper import claims, keys, profiles, progress, provenance, tables
 from glauber_lib.paper.cache import cached
+from glauber_lib.paper.outputs import outputs_digests, outputs_file, page_of, read_facts
 from glauber_lib.paper.passages import load_passages, readable_passages
 from glauber_lib.plotting import use_style
 from glauber_lib.stats import Estimate
@@ -231,12 +231,13 @@ class Run:
         ValueError for a name with a folder in it: all is written to `figures`.
         """
         self._check_output(name, ".png")
-        for suffix, metadata in (
-            (".png", {"Description": self.label}),
-            (".pdf", {"Subject": self.label, "CreationDate": None}),
-        ):
-            figure.savefig(self.figures / (name + suffix), metadata=metadata)
-            self._note(name + suffix)
+        figure.savefig(self.figures / f"{name}.png", metadata={"Description": self.label})
+        layout = figure.get_layout_engine()
+        with plt.rc_context({"figure.constrained_layout.use": False}):  # the layout of the picture, not found again
+            figure.set_layout_engine(None)
+            figure.savefig(self.figures / f"{name}.pdf", metadata={"Subject": self.label, "CreationDate": None})
+        figure.set_layout_engine(layout)
+        self._note(f"{name}.png", f"{name}.pdf")
 
     def _check_output(self, name, suffix):
         """Refuse a name for a file elsewhere, as of a model ``org/model``, or what another notebook or the claims have.
@@ -252,7 +253,7 @@ class Run:
             if (writer := _writer_of(there)) == self.notebook or writer not in profiles.notebooks():
                 continue
             outputs = outputs_file(writer, self.profile)
-            if there.name in _read_facts(outputs) or not outputs.exists():
+            if there.name in read_facts(outputs) or not outputs.exists():
                 raise ValueError(f"{there.name} is what {writer} wrote: take another name, or delete that file if "
                                  f"{writer} writes it no longer")  # fmt: skip
         if file in self.outputs:
@@ -315,18 +316,12 @@ class Run:
         _replace(self.figures / "claims.md", claims.claims_page(results))
         if self.figures in claims.committed_folders():
             main = profiles.ROOT / "figures"
-            _replace(main / "claims.md", _page_of(main, results))
+            _replace(main / "claims.md", page_of(main, results))
 
     def _write_provenance(self):
         seconds = {"seconds": round(time.monotonic() - self._began, 1)}
-        facts = {**_read_facts(self.figures / "provenance.json"), self.notebook: {**self.provenance, **seconds}}
+        facts = {**read_facts(self.figures / "provenance.json"), self.notebook: {**self.provenance, **seconds}}
         _replace(self.figures / "provenance.json", json.dumps(dict(sorted(facts.items())), indent=1) + "\n")
-
-
-def _page_of(folder, results):
-    """What ``claims.md`` in a folder says of its ``results.json``; that of the default profile shows the others too."""
-    main = folder == profiles.ROOT / "figures"
-    return claims.claims_page(*claims.committed_results()) if main else claims.claims_page(results)
 
 
 def _writer_of(path):
@@ -341,38 +336,8 @@ def _writer_of(path):
     return label.partition(",")[0]
 
 
-def _read_facts(path):
-    """What provenance.json holds; nothing where it is not there or damaged, as every notebook writes its own."""
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return {}
-
-
 def _replace(path, text):
     """Write a file whole or not at all."""
     partial = path.with_suffix(".partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)
-
-
-def outputs_file(notebook: str, profile: str) -> Path:
-    """The file with the names and digests of all that a notebook wrote in a profile."""
-    return profiles.build_folder(profile) / f"{notebook}.outputs.json"
-
-
-def outputs_digests(notebook: str, profile: str, names: Iterable[str]) -> dict[str, str | None]:
-    """Digest of each output of a notebook; None of one that is not there.
-
-    ``results.json`` is shared: what it holds of the notebook's section counts. ``claims.md`` follows from it.
-    """
-    figures, section = profiles.figures_folder(profile), profiles.short_name(notebook)
-    found = {name: keys.files_digest(figures / name) for name in names}
-    if found.get("results.json"):
-        results = json.loads((figures / "results.json").read_text(encoding="utf-8"))
-        if found.get("claims.md") and (figures / "claims.md").read_text(encoding="utf-8") == _page_of(figures, results):
-            found["claims.md"] = "from results.json"
-        own = [claim for claim in results.get("claims", []) if claims.section_of(claim["id"]) == section]
-        facts = [results.get(key, {}).get(section) for key in ("seeds", "models", "not_asked")]
-        found["results.json"] = keys.digest(json.dumps([own, facts], sort_keys=True))
-    return found

