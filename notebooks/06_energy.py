@@ -358,6 +358,7 @@ def panel_budget(axis):
     axis.set_xticks(np.arange(three.steps), np.arange(1, three.steps + 1), fontsize=6)
     axis.set(xlabel="step of the noise", ylabel="nats to learn", title="KL of each step", yscale="log")
     axis.set_ylim(1e-5, 200)
+    axis.yaxis.minorticks_off()
     axis.legend(fontsize=6, loc="upper right")
 
 
@@ -371,6 +372,7 @@ def panel_forgotten(axis):
     axis.set(yscale="log", xlabel="rounds $N$", ylabel="nats")
     axis.set_title("lines KL(data‖generated)\ndotted KL($p_T$‖start)", fontsize=7)
     axis.set_ylim(top=300)
+    axis.minorticks_off()
     axis.legend(fontsize=6, loc="upper right")
 
 
@@ -495,6 +497,7 @@ def panel_minimisers(axis):
     axis.plot(kernel, kernel, color="0.5", linewidth=1, label=r"$\hat T$")
     axis.plot(kernel, kernel**2 / (kernel**2).sum(), "--", color="0.5", linewidth=1, label=r"$\hat T^2$ normalised")
     axis.set(xscale="log", yscale="log", xlabel=r"$\hat T(y)$", ylabel="minimiser $P(y)$", title="one site, 30 tokens")
+    axis.minorticks_off()
     axis.legend()
 
 
@@ -640,9 +643,13 @@ panel_samples(
     f"{called[own]}, $N$ = 1 and {top}",
 )
 for axis in axes[1]:
+    axis.set_xticks(samples, [f"{m:,}" for m in samples], fontsize=6)
     axis.set_xlabel("data $M$ (bars: 95% over laws)")
 for axis in axes[:, 0]:
+    axis.set_yticks(ticks := [0.03, 0.1, 0.3, 1], [f"{x:g}" for x in ticks])
     axis.set_ylabel("KL(data‖generated), nats")
+for axis in axes.flat:
+    axis.minorticks_off()
 run.save_figure(figure, "energy-samples")
 
 # %% [markdown]
@@ -681,7 +688,7 @@ away = [np.mean([noising.divergence(*near_data(k, e)) for k in range(run["map_la
 axes[0].set_yticks(range(len(away)), [f"{e:g} ({nats:.2f})" for e, nats in zip(run["epsilons"], away, strict=True)])
 axes[0].set_ylabel("ε (mean KL(data‖energy), nats)")
 figure.colorbar(picture, ax=axes, label=r"$\log_2$ of KL, uniform over energy", extend="both")
-axes[0].annotate("* 95% interval excludes 0", (0, -0.42), xycoords="axes fraction", fontsize=6, annotation_clip=False)
+axes[1].set_xlabel("data $M$ (*: 95% interval excludes 0)")
 run.save_figure(figure, "energy-map")
 
 # %% [markdown]
@@ -812,6 +819,7 @@ def panel_windows(axis):
         xlim=(0.5, None),
     )
     axis.set_xticks(windows.cells)
+    axis.minorticks_off()
     axis.legend(fontsize=6, loc="lower right")
 
 
@@ -821,6 +829,7 @@ def panel_swap(axis):
         axis.plot(mine["size"], mine.conditionals, f"{marker}-", color=color, label=f"β = {beta:g}")
     axis.set_xticks([1, 2, 3, 4])
     axis.set(yscale="log", xlabel="cells hidden at once", ylabel="mean conditionals")
+    axis.minorticks_off()
     axis.set_title("from one grid to another, four cells away", fontsize=7)
     axis.legend(fontsize=6)
 
