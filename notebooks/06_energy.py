@@ -196,7 +196,7 @@ run.save_figure(figure, "energy-forward")
 
 # %% [markdown]
 # Left and middle: total variation to the energy's law, of one synthetic law and of one template; the paper's one to three rounds are shaded. Conditionals of a masked model have no law of their own, so the middle panel takes that of random scan.
-# The synthetic noise approaches its law. In the middle each round has an order of its own, so there is no one law to stop at, and the sweeps stay a few hundredths short of random scan's law.
+# The synthetic noise approaches its law. In the middle each round has an order of its own, so there is no one law to stop at, and the sweeps stop about 0.02 short of random scan's law.
 # Right: how far the law of each order, repeated, lies from that of random scan. The figure shows one template, the mildest of those tried.
 #
 # ## Time reversal, exactly
@@ -535,9 +535,9 @@ run.save_figure(figure, "energy-literal")
 # But for uniform noise these conditionals read tokens that are random already as if they were text, which neither absorbing nor energy noise has to suffer. So the third start, *own reversal*: the exact reversal of the same noise for data of the energy's law, without any data. For uniform noise and one round it is the same model with the sites that are noise hidden. For energy and absorbing noise it is the second start.
 #
 # The unit is a law with its energy. Mean log ratios of the divergences of the data from what is generated, at equal steps:
-# **Claimed**, from their own reversals. With few data the energy as noise loses less than uniform noise: *contradicted by* an interval below zero. With many data it does not: *contradicted by* an interval above zero. In three rounds it loses less with few data: *contradicted by* an interval below zero.
+# **Claimed**, from their own reversals. With few data the energy as noise loses less than uniform noise: *contradicted by* an interval below zero. With many data it does not: *contradicted by* an interval above zero.
 # Rounds of energy noise help where data are many, as the start is forgotten: *contradicted by* an interval, one round over three, below zero. The start alone brings a part of the gain: *contradicted by* a share below a quarter. Energy noise is better than absorbing noise: *contradicted by* an interval below zero.
-# **Ours**, set after a referee had measured eight of the laws: the gain over uniform noise that reads its noise as text is the start's. *Contradicted by* an interval, both from their own reversals, outside ±0.1; and by one below zero, uniform noise from the energy's conditionals.
+# **Ours**, set after a referee had measured eight of the laws: the gain over uniform noise that reads its noise as text is the start's. *Contradicted by* an interval, both from their own reversals, outside ±0.1; and by one below zero, uniform noise from the energy's conditionals. In three rounds the energy as noise loses less with few data, from their own reversals: *contradicted by* an interval below zero.
 
 # %%
 samples, at = run["samples"], run["few_samples"]
