@@ -810,7 +810,7 @@ def panel_windows(axis):
     axis.plot(moving.cells, moving["random cells can move"], "o-", color=COLORS[0], label="chance to move")
     axis.plot(moving.cells, moving.gap, "s--", color=COLORS[1], label="spectral gap")
     axis.axvspan(0.5, 3.5, color="0.9", zorder=0)
-    axis.text(2, 0.02, "no grid\ncan move", ha="center", fontsize=6)
+    axis.text(2, 0.6, "no grid\nmoves", ha="center", fontsize=6, transform=axis.get_xaxis_transform())
     axis.set(
         yscale="log",
         xlabel="random cells hidden",
