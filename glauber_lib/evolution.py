@@ -140,8 +140,8 @@ def reverse_conditionals(
 def exact_reversal(laws: ArrayLike, schedule: Schedule, n_tokens: int) -> TimedTable:
     """The reversal of a noise process whose laws float64[T + 1, V**n] are known (`evolve`).
 
-    With a window of more than one site it is the best that reads the visible sites alone, and no longer exact.
-    ValueError for laws of another schedule.
+    With a window of more than one site it is the best that reads the visible sites alone; if the window shrinks, what
+    it generates is exact all the same. ValueError for laws of another schedule.
     """
     laws = check_numbers(laws, "laws")
     if laws.ndim != 2 or len(laws) != schedule.steps + 1:

@@ -1,4 +1,4 @@
-r"""Experiments on noises of a diffusion: what a reversal learned from samples loses, and the printed target.
+r"""Experiments on noises of a diffusion: what a reversal learned from samples loses.
 
 A reversal is learned by counts (`reversals.CountModel`) from M data with a few noise paths each, and the law that it
 generates is computed exactly, by pushing the prior through the learned steps. The strength of its start is chosen by
@@ -11,13 +11,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import scipy.optimize
 import scipy.special
 from numpy.typing import ArrayLike
 
 from glauber_lib.checks import check_count, check_numbers, check_seed, check_whole
-from glauber_lib.evolution import reverse_conditionals
-from glauber_lib.exact import conditional_laws
+from glauber_lib.evolution import evolve, exact_reversal, kernel_of, reverse_conditionals
 from glauber_lib.matrices import check_law, check_laws
 from glauber_lib.models import ConditionalModel, TabularModel, all_states, check_system
 from glauber_lib.reversals import (
@@ -33,8 +31,8 @@ from glauber_lib.schedules import Paths, Schedule, make_schedule
 
 LARGE = 4_096  # states of a system whose reversals are learned
 KINDS = ("uniform", "unigram", "energy", "absorbing")
-STARTS = ("flat", "pretrained")
-STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # of the start, in samples
+STARTS = ("flat", "pretrained", "reversed")
+STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, np.inf)  # of the start, in samples
 
 # Systems -------------------------------------------------------------------------------------------------------------
 
@@ -86,7 +84,9 @@ class Arm:
     noise : ndarray, float64[T, S, V]
         Its conditionals by step.
     starts : dict of str to ndarray, float64[T, S, V]
-        The starts of the learner.
+        The starts of the learner: flat, the energy's conditionals, and the exact reversal of this noise for data of
+        the energy's law. The second reads tokens that the noise made as if they were text, the third knows them for
+        noise; of energy and absorbing noise both are the same.
     data, prior : ndarray, float64[S]
         The law of the data and that which generation starts from, on the states that the noise has.
     codes : ndarray, int64[V**n]
@@ -147,7 +147,12 @@ def make_arm(kind: str, law: ArrayLike, energy: ArrayLike, n_sites: int, schedul
         k: timed_tables(FrozenInTime(model), Schedule(np.array([[k]]), n_sites))[0] for k in plain.orders[0].tolist()
     }
     noise = np.stack([by_site[k] for k in plain.orders.ravel().tolist()])
-    starts = {name: timed_tables(FrozenInTime(one), plain) for name, one in zip(STARTS, learners, strict=True)}
+    starts = {name: timed_tables(FrozenInTime(one), plain) for name, one in zip(STARTS, learners, strict=False)}
+    if kind in ("energy", "absorbing"):
+        starts["reversed"] = starts["pretrained"]
+    else:
+        kernels = [kernel_of(table, n_sites, site) for table, site in zip(noise, plain.orders.ravel(), strict=True)]
+        starts["reversed"] = exact_reversal(evolve(energy, kernels), plain, n_tokens).tables
     return Arm(kind, plain, noise, starts, data, prior, codes)
 
 
@@ -191,7 +196,7 @@ def learn(arm: Arm, start: str, counts: np.ndarray, held_out: np.ndarray) -> tup
     Parameters
     ----------
     arm : Arm
-    start : {"flat", "pretrained"}
+    start : {"flat", "pretrained", "reversed"}
     counts, held_out : ndarray, float64[T, S, V]
         From `reversals.path_counts`.
 
@@ -291,6 +296,42 @@ def _learned(arm, drawn, size, paths, number, n_rounds):
     return out
 
 
+def learning_curves(
+    n_laws: int, epsilon: float, n_sites: int, n_tokens: int, *, spread: float = 0.8, seed: int = 0, **options: Any
+) -> pd.DataFrame:
+    """`learning_curve` of so many random laws, each with an energy near it: what differs between laws is seen.
+
+    Parameters
+    ----------
+    n_laws : int
+        Laws `triple_law`, with seeds from `seed` on, which are those of their energies and data too.
+    epsilon : float
+        See `near_law`.
+    n_sites, n_tokens : int
+    spread : float
+        See `triple_law`.
+    seed : int
+    **options
+        See `learning_curve`.
+
+    Returns
+    -------
+    DataFrame
+        Its rows, with the ``law`` they are of.
+
+    Raises
+    ------
+    ValueError
+        For arguments that do not fit each other.
+    """
+    seed, found = check_seed(seed), []
+    for number in range(check_count(n_laws, "n_laws", 1, 10**6)):
+        law = triple_law(n_sites, n_tokens, spread=spread, seed=seed + number)
+        near = near_law(law, epsilon, seed=seed + number)
+        found.append(learning_curve(law, near, n_sites, seed=seed + number, **options).assign(law=number))
+    return pd.concat(found, ignore_index=True)
+
+
 def crossing(gains: ArrayLike, samples: ArrayLike) -> float:
     """The sample size at which a gain ends: where the mean over data sets first falls to zero, linear in log M.
 
@@ -323,78 +364,6 @@ def crossing(gains: ArrayLike, samples: ArrayLike) -> float:
         return float(sizes[0])
     share = mean[k - 1] / (mean[k - 1] - mean[k])
     return float(np.exp(np.log(sizes[k - 1]) + share * (np.log(sizes[k]) - np.log(sizes[k - 1]))))
-
-
-# The printed target --------------------------------------------------------------------------------------------------
-
-
-def literal_minimiser(law: ArrayLike, reading: str) -> np.ndarray:
-    r"""The conditional P that minimises the printed loss, for a frozen conditional :math:`\hat T`, float64[V].
-
-    As we read Appendix A of Kathuria and Kumar (2026), :math:`Q s` is the model's probability P(y) of the other token,
-    :math:`r = \hat T(y) / \hat T(x)`, and s is P over the frozen model's prediction. In reading A that is
-    :math:`\hat T(x)`, and :math:`P = \hat T`. In reading B it is :math:`\hat T(y)`, and
-    :math:`P(y) = (V - 1) \hat T(y)^2 / (1 - \hat T(y) + \mu)`, nearly :math:`\hat T^2` normalised.
-
-    Parameters
-    ----------
-    law : array_like, float64[V]
-        Positive.
-    reading : {"A", "B"}
-
-    Raises
-    ------
-    ValueError
-        For another reading, or what is no positive law of two tokens or more.
-    """
-    frozen = check_law(law)
-    if reading not in ("A", "B") or len(frozen) < 2 or not (frozen > 0).all():
-        raise ValueError(f"need reading 'A' or 'B' and a positive law of two tokens, got {reading!r}, {len(frozen)}")
-    if reading == "A":
-        return frozen.copy()
-    square, gap = (len(frozen) - 1) * frozen**2, 1 - frozen
-    excess = lambda mu: (square / (gap + mu)).sum() - 1  # noqa: E731
-    low = -gap.min()
-    step = square[gap.argmin()]  # at low + step the largest term alone is one
-    mu = scipy.optimize.brentq(excess, low + step, low + step + len(frozen), xtol=1e-15)
-    found = square / (gap + mu)
-    return found / found.sum()
-
-
-def effective_temperature(law: ArrayLike, other: ArrayLike) -> float:
-    """The temperature at which a law comes nearest to another one, by its divergence from it.
-
-    ValueError unless both are positive laws of the same tokens, and the first is not flat.
-    """
-    law = check_law(law)
-    other = check_law(other, len(law), "other")
-    if not ((law > 0).all() and (other > 0).all() and np.ptp(np.log(law)) > 1e-9):
-        raise ValueError("need two positive laws of the same tokens, of which the first is not flat")
-    log = np.log(law)
-    log = log - log.max()
-    weight = lambda power: np.exp(power * log)  # noqa: E731
-    slope = lambda power: (weight(power) @ log) / weight(power).sum() - other @ log  # noqa: E731  # of a convex loss
-    low, high = 1e-6, 1e3
-    if slope(low) >= 0 or slope(high) <= 0:
-        return float(1 / (low if slope(low) >= 0 else high))
-    found: Any = scipy.optimize.brentq(slope, low, high, xtol=1e-12)
-    return float(1 / found)
-
-
-def sharpened_model(model: ConditionalModel, n_sites: int, times: int) -> TabularModel:
-    """Conditionals after so many renewals of the frozen copy by reading B; ValueError for no small system."""
-    check_system(model.n_tokens, n_sites, LARGE)
-    n, times = int(n_sites), check_count(times, "times", 0, 100)
-    own, shape = all_states(model.n_tokens, n), (model.n_tokens,) * n
-    rows, table = np.arange(len(own)), []
-    for site, law in enumerate(conditional_laws(model, n)):
-        alone = np.flatnonzero(own[:, site] == 0)  # a row does not depend on the site's own token
-        sharp = law[alone]
-        for _ in range(times):
-            sharp = np.stack([literal_minimiser(np.maximum(row, 1e-300), "B") for row in sharp])
-        law = sharp[np.searchsorted(alone, rows - own[:, site] * model.n_tokens ** (n - 1 - site))]
-        table.append(np.log(law[rows, own[:, site]]).reshape(shape))
-    return TabularModel(np.stack(table))
 
 
 def conditionals_of(law: ArrayLike, n_sites: int, n_tokens: int) -> np.ndarray:

@@ -586,10 +586,11 @@ def diffusion_arguments(states):
             "law": law, "energy": energy, "kinds": ["energy"], "rounds": [1], "samples": [10, 20], "data_sets": 2,
             "paths": 2,
         },
+        "noising.learning_curves": {"n_laws": 2, "epsilon": 0.5, "spread": 0.5},
         "noising.crossing": {"gains": np.array([[1.0, -0.5], [0.5, -1.0]]), "samples": [10, 100]},
-        "noising.literal_minimiser": {"law": np.array([0.2, 0.5, 0.3]), "reading": "B"},
-        "noising.effective_temperature": {"law": np.array([0.2, 0.8]), "other": np.array([0.1, 0.9])},
-        "noising.sharpened_model": {"model": joint, "times": 1},
+        "printed.literal_minimiser": {"law": np.array([0.2, 0.5, 0.3]), "reading": "B"},
+        "printed.effective_temperature": {"law": np.array([0.2, 0.8]), "other": np.array([0.1, 0.9])},
+        "printed.sharpened_model": {"model": joint, "times": 1},
         "noising.conditionals_of": {"law": law},
     }  # fmt: skip
     special |= {f"puzzles.{name}": box for name in ("check_box", "peers", "grids")}

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import scipy.stats
 from conftest import MOVES, codes, fit, random_joint, random_table, small_vocabulary
 from hypothesis import given
 from hypothesis import strategies as st
@@ -212,6 +213,19 @@ def test_a_causal_model_is_sampled_from_the_left_and_its_samples_stay_in_law(tin
     np.testing.assert_allclose(joint[0, 1, 3], causal.log_prob([[3, 1, 2]]), atol=1e-5)
     matrix = metropolis_matrix(np.log(law).reshape(4, 4, 4), left)
     np.testing.assert_allclose(exact.stationary_law(matrix), law / law.sum(), atol=1e-10)
+
+
+@pytest.mark.slow
+def test_on_language_a_causal_model_s_samples_stay_in_law_and_other_starts_approach_it(embedded):
+    causal, masked = embedded("distilbert-causal"), embedded("distilbert-fast")
+    blank, open_ = np.zeros((16, 6), int), np.ones((16, 6), bool)
+    drawn = unmask(LeftContext(causal), blank, open_, order="left", seed=3).states[-1]
+    kept = metropolis(causal, drawn, proposal=masked, n_steps=12, seed=4)
+    change = kept.log_prob[-1] - kept.log_prob[0]
+    assert np.count_nonzero(change) > 8 and scipy.stats.wilcoxon(change).pvalue > 1e-3
+    thrown = np.random.default_rng(5).integers(causal.n_tokens, size=(16, 6))
+    lifted = metropolis(causal, thrown, proposal=masked, n_steps=12, seed=6)
+    assert scipy.stats.wilcoxon(lifted.log_prob[-1] - lifted.log_prob[0], alternative="greater").pvalue < 1e-3
 
 
 def test_the_heat_bath_of_a_joint_is_asked_as_a_table():
