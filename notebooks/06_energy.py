@@ -62,6 +62,7 @@ run = Run("06_energy", profile)
 MARKERS = "osD^vPX*<>"
 
 
+# %%
 def exactly(value, unit, n=1):
     return Estimate(float(value), None, n, unit, "exact")
 
@@ -501,6 +502,7 @@ def panel_minimisers(axis):
     axis.legend()
 
 
+# %%
 def panel_renewals(axis, column, label, title):
     axis.plot(literal.renewals, literal[column], "o-", color=COLORS[0])
     axis.set_xticks(literal.renewals)
@@ -834,6 +836,7 @@ def panel_swap(axis):
     axis.legend(fontsize=6)
 
 
+# %%
 def panel_stale(axis):
     shown = shrinking + stale
     bands = stats.mean_band(off[shown].to_numpy())
@@ -881,6 +884,8 @@ small = models.RestrictedModel(causal, causal_template, places, words)
 filled = small.fill(models.all_states(len(words), n_free))
 opening = torch.log_softmax(causal.proposals(filled[:1], np.zeros(1, int)).double(), 1).numpy()[0, filled[:, 0]]
 later = log_joint - opening.reshape(log_joint.shape)  # all but the first token's term, as Appendix D has it
+
+# %%
 shared = vocabulary_checksum(causal) == vocabulary_checksum(small_model)
 guide = small_model if shared else energy.LeftContext(causal)  # a masked model of other words proposes nothing
 left, masked = tabulated(energy.LeftContext(causal)), tabulated(guide)
