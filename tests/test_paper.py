@@ -479,6 +479,7 @@ def test_results_say_what_was_measured_and_provenance_where_it_comes_from(root, 
 def test_the_same_run_at_another_commit_leaves_the_same_bytes(root, monkeypatch):
     def leave():
         run = Run("02_bounds", "smoke")
+        run.settings["pdf"] = True
         run.claim("bounds/alpha", estimate())
         figure, axis = plt.subplots()
         axis.plot([1, 2])
@@ -633,12 +634,15 @@ def test_figures_carry_notebook_profile_and_seed(root):
     run = Run("02_bounds", "smoke")
     figure, _ = plt.subplots()
     run.save_figure(figure, "curve")
+    assert run.outputs == ["curve.png"]  # the profile of the tests has no PDF
+    run.settings["pdf"] = True
+    run.save_figure(figure, "curve")
     with Image.open(run.figures / "curve.png") as image:
         assert image.text["Description"] == LABEL
     assert LABEL.encode() in (run.figures / "curve.pdf").read_bytes()
     assert run.outputs == ["curve.png", "curve.pdf"]
     first = (run.figures / "curve.pdf").read_bytes()
-    Run("02_bounds", "smoke").save_figure(figure, "curve")
+    run.save_figure(figure, "curve")
     assert (run.figures / "curve.pdf").read_bytes() == first  # no time stamp: the same figure is the same file
     plt.close(figure)
 
@@ -1341,6 +1345,7 @@ def test_rows_by_length_do_not_lose_their_lengths_and_sorted_ones_lose_nothing(r
 
 def test_a_cell_may_be_run_again_and_says_what_it_replaces(root, capsys):
     run, figure = Run("02_bounds", "smoke"), plt.figure()
+    run.settings["pdf"] = True
     for value in (1, 2):
         run.save_table(pd.DataFrame({"x": [value]}), "table")
         run.save_figure(figure, "picture")

@@ -226,18 +226,21 @@ class Run:
         return f"{self.notebook}, profile {profiles.with_sizes(self.profile)}, seed {self.seed}"
 
     def save_figure(self, figure: Figure, name: str) -> None:
-        """Write ``name.png`` and ``name.pdf``, with the label in their metadata.
+        """Write ``name.png`` and, where the profile has ``pdf``, ``name.pdf``, with the label in their metadata.
 
         ValueError for a name with a folder in it: all is written to `figures`.
         """
         self._check_output(name, ".png")
         figure.savefig(self.figures / f"{name}.png", metadata={"Description": self.label})
+        self._note(f"{name}.png")
+        if not self["pdf"]:
+            return
         layout = figure.get_layout_engine()
         with plt.rc_context({"figure.constrained_layout.use": False}):  # the layout of the picture, not found again
             figure.set_layout_engine(None)
             figure.savefig(self.figures / f"{name}.pdf", metadata={"Subject": self.label, "CreationDate": None})
         figure.set_layout_engine(layout)
-        self._note(f"{name}.png", f"{name}.pdf")
+        self._note(f"{name}.pdf")
 
     def _check_output(self, name, suffix):
         """Refuse a name for a file elsewhere, as of a model ``org/model``, or what another notebook or the claims have.
