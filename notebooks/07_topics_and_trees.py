@@ -135,24 +135,36 @@ run.claim("topics_and_trees/topics/minima-grow", exactly(min(rise), "landscapes"
 
 
 # %%
-def panel_landscape(axis, tau, kind):
+def surface(tau, kind):
+    """Squared loss above its least value, log10; the grid does not resolve the valleys' floors."""
     grid, row = np.geomspace(1e-4, 1e7, run["landscape_grid"]), minima[minima["τ"] == tau].iloc[0]
-    scape, v, gamma = scapes[tau], run["landscape_words"], row["best γ"]
+    scape, gamma = scapes[tau], row["best γ"]
     least = scape.block(gamma, gamma) if kind == "block" else scape.diagonal(row["best α"], row["best β"])
     loss = getattr(scape, kind)(*np.meshgrid(grid, grid))
-    shown = np.log10(loss - least + 0.002 * (loss.max() - least))  # the grid does not resolve the valleys' floors
-    image = axis.pcolormesh(grid, grid, shown, cmap="viridis", rasterized=True)
-    if kind == "block":  # γ is the same along a corner-shaped line
-        beta = np.geomspace(1e-4, gamma * v, 300)[:-1]
-        alpha = np.geomspace(1e-4, gamma * v / (v - 1), 300)[:-1]
-        line = np.concatenate(
-            [np.stack([alpha, gamma * v - alpha * (v - 1)]), np.stack([(gamma * v - beta) / (v - 1), beta])], axis=1
-        )
-        axis.plot(*line[:, line[0].argsort()], color="white", linewidth=1)
+    return grid, np.log10(loss - least + 0.002 * (loss.max() - least))
+
+
+def corner(gamma, v):
+    """α and β of equal γ."""
+    beta, alpha = np.geomspace(1e-4, gamma * v, 300)[:-1], np.geomspace(1e-4, gamma * v / (v - 1), 300)[:-1]
+    line = [np.stack([alpha, gamma * v - alpha * (v - 1)]), np.stack([(gamma * v - beta) / (v - 1), beta])]
+    line = np.concatenate(line, axis=1)
+    return line[:, line[0].argsort()]
+
+
+def panel_landscape(axis, tau, kind, shown, limits):
+    row, v = minima[minima["τ"] == tau].iloc[0], run["landscape_words"]
+    grid, heights = shown
+    image = axis.pcolormesh(grid, grid, heights, cmap="viridis", vmin=limits[0], vmax=limits[1], rasterized=True)
+    bounds_style = {"color": "white", "linewidth": 0.8, "linestyle": ":"}
+    if kind == "block":
+        axis.plot(*corner(row["best γ"], v), color="white", linewidth=1, label="least loss")
+        for k, end in enumerate(("λ₁(τ − 1), proof", "λ₂T")):
+            axis.plot(*corner(row[end], v), **bounds_style, label=None if k else "bounds")
     else:
-        axis.plot(1.3e-4, row["best β"], "o", color="white", markersize=3)
-        for end in ("λ₃τ", "λ₄T"):
-            axis.axhline(row[end], color="white", linewidth=0.8, linestyle=":")
+        axis.plot(1.3e-4, row["best β"], "o", color="white", markersize=3, label="least loss")
+        for k, end in enumerate(("λ₃τ", "λ₄T")):
+            axis.axhline(row[end], **bounds_style, label=None if k else "bounds of β")
     ticks = [1e-3, 1e0, 1e3, 1e6]
     axis.set(xscale="log", yscale="log", xticks=ticks, yticks=ticks)
     axis.set_title(f"{'blocks' if kind == 'block' else 'diagonal'}, τ = {tau}")
@@ -165,15 +177,18 @@ def panel_landscape(axis, tau, kind):
 # %%
 figure, axes = plt.subplots(2, len(presents), figsize=(PAGE, 3.7), sharex=True, sharey=True)
 for row, kind in zip(axes, ("block", "diagonal"), strict=True):
-    images = [panel_landscape(axis, tau, kind) for axis, tau in zip(row, presents, strict=True)]
+    shown = {tau: surface(tau, kind) for tau in presents}
+    limits = min(z.min() for _, z in shown.values()), max(z.max() for _, z in shown.values())
+    images = [panel_landscape(axis, tau, kind, shown[tau], limits) for axis, tau in zip(row, presents, strict=True)]
     figure.colorbar(images[-1], ax=row, label=r"$\log_{10}$ (loss − least)")
     row[0].set_ylabel(r"same word, $\beta$")
+    row[0].legend(loc="lower left", fontsize=5.5, facecolor="0.35", labelcolor="white", framealpha=0.9)
 for axis in axes[1]:
     axis.set_xlabel(r"same topic, $\alpha$")
 run.save_figure(figure, "topics-landscapes")
 
 # %% [markdown]
-# Squared loss above its minimum, as Figures 2.7 and 2.8 show it. White marks where it is least: a corner-shaped line of equal γ (blocks), a point at α = 0 (diagonal, drawn at the left edge) between the dotted bounds of β. The valley of the diagonal is nearly flat in α.
+# Squared loss above its minimum, as Figures 2.7 and 2.8 show it. White marks where it is least: a corner-shaped line of equal γ (blocks), a point at α = 0 (diagonal, drawn at the left edge); dotted are the bounds of γ, the lower one as proved, and of β. One scale of colours for each row. The valley of the diagonal is nearly flat in α.
 # The landscape of blocks is nearly flat, so that the figure does not show how much there is to learn. As printed, the sums leave the [MASK] positions out of the attention; with them the best γ is 13% larger (table).
 
 # %% [markdown]
@@ -496,8 +511,7 @@ def panel_chains(axis, values, rate, exactly_so, **labels):
         plotting.interval_band(axis, shown / horizon, band, color=color, marker=marker, markersize=3, label=name)
     steps = np.linspace(0, looks[-1], 50)
     axis.plot(steps / horizon, (1 - rate) ** steps, ":", color="black", label=exactly_so)
-    axis.set(xlabel="steps / $N(N-1)$", ylim=(-0.2, 1.6), **labels)
-    axis.legend(ncols=2)
+    axis.set(xlabel="steps / $N(N-1)$", ylim=(-0.2, 1.3), **labels)
 
 
 def panel_escape(axis):
@@ -512,32 +526,35 @@ def panel_escape(axis):
 
 
 def panel_rectangles(axis):
-    shown = {"exact": "latent Dirichlet allocation", "tied": "tied embeddings", "trained": first}
-    for (name, key), color, style in zip(shown.items(), COLORS, ("-", "--", "-"), strict=False):
-        values = np.sort(tables[key].delta.clip(lower=1e-17))
+    shown = {"exact conditionals": "latent Dirichlet allocation", "tied embeddings": "tied embeddings"}
+    shown |= {"trained attention": first, "uniform attention": UNIFORM}
+    for (name, key), color, style in zip(shown.items(), COLORS, ("-", "--", "-", "-."), strict=False):
+        values = np.sort(tables[key].delta.clip(lower=1e-8))
         axis.step(values, np.arange(1, len(values) + 1) / len(values), style, color=color, where="post", label=name)
     labels = {"xlabel": "Δ (nats)", "ylabel": "share of rectangles", "title": "mismatch of conditionals"}
-    axis.set(xscale="log", ylim=(0, 1.02), **labels)
-    axis.legend(loc="upper center")
+    axis.set(xscale="log", xlim=(5e-9, None), ylim=(0, 1.04), **labels)
+    axis.legend(fontsize=6, loc="center left", bbox_to_anchor=(0.06, 0.6))
 
 
 # %%
 figure, axes = plt.subplots(2, 2, figsize=(PAGE, 4.8))
-panel_chains(axes[0, 0], diverse, 2 / horizon, "plug-in, exact", ylabel="share left", title="diversity of topics")
+panel_chains(axes[0, 0], diverse, 2 / horizon, "rate of the plug-in", ylabel="share left", title="diversity of topics")
 panel_chains(
     axes[0, 1],
     products,
     generator.spectral_gap(n),
-    "exact, by the gap",
+    "rate by the gap",
     ylabel="share left",
     title="memory of the start",
 )
+axes[0, 0].legend(*axes[0, 0].get_legend_handles_labels(), loc="upper right", fontsize=6, bbox_to_anchor=(1, 0.62))
+axes[0, 1].legend(fontsize=6, loc="upper right", bbox_to_anchor=(1, 0.72))
 panel_escape(axes[1, 0])
 panel_rectangles(axes[1, 1])
 run.save_figure(figure, "topics-glauber")
 
 # %% [markdown]
-# Above, chains from documents of the generator, with 95% intervals over documents. Left: the plug-in loses its diversity at about the rate of the dotted line, here a little above it at every look; the other two keep it. Right: the exact chain forgets the deviations of its counts by its gap, the trained one several times as fast, the plug-in never. Below, left: mean times to leave two topics, which double with every token. Right: distribution of Δ; zeros are drawn at 1e-17.
+# Above, chains from documents of the generator, with 95% intervals over documents. Left: the plug-in loses its diversity at about the rate of the dotted line, here a little above it at every look; the other two keep it. Right: the exact chain forgets the deviations of its counts by its gap, the trained one several times as fast, the plug-in never. Below, left: mean times to leave two topics, which double with every token. Right: distribution of Δ; what is below 1e-8, all rounding, is drawn there.
 # The figure does not show which of its errors makes the trained chain forget.
 
 # %% [markdown]
@@ -635,7 +652,10 @@ def panel_guides(axis, table):
         plotting.interval_bars(axis, x, bands, color=COLORS[k], fmt=MARKERS[k], label=label)
     axis.set_xticks(range(len(run["guide_epsilons"])), [f"{e:g}" for e in run["guide_epsilons"]])
     axis.set(
-        xlabel="error of the guide, ε", ylabel="total variation", title="distance from the target", ylim=(-0.02, None)
+        xlabel="error of the guide, ε",
+        ylabel="total variation from the target",
+        title="some token must be zero",
+        ylim=(-0.02, None),
     )
     axis.legend(loc="upper left")
 
@@ -749,26 +769,29 @@ def panel_strides(axis, table):
         plotting.interval_bars(axis, x, bands, **style)
 
     curve(run["first_strides"], range(1, len(once)), color="black", fmt="s-", label="erased once")
-    for q, color, shift in zip((1, 4), COLORS, (-0.12, 0.12), strict=False):
-        for how, style in (("argmax", {"fmt": "o-"}), ("sample", {"fmt": "^:", "markerfacecolor": "white"})):
+    for k, (q, color) in enumerate(zip((1, 4), COLORS, strict=False)):
+        for j, (how, fmt) in enumerate((("argmax", "o-"), ("sample", "^:"))):
             label = f"{'arg-max' if how == 'argmax' else 'sampled'}, Q = {q}"
             numbers = [settings.index(algorithm(q, b, how)) for b in run["strides"]]
-            curve(np.array(run["strides"]) + shift, numbers, color=color, label=label, **style)
-    axis.plot(list(TABLE_3_1), list(TABLE_3_1.values()), "x", color="0.5", label="Table 3.1")
-    axis.plot(run["strides"], [TABLE_3_2[4, b] for b in run["strides"]], "+", color="0.5", label="Table 3.2, Q = 4")
+            x = np.array(run["strides"]) + 0.16 * (2 * j + k) - 0.24
+            curve(x, numbers, color=color, label=label, fmt=fmt, markerfacecolor="white" if j else color, markersize=4)
+    axis.plot(list(TABLE_3_1), list(TABLE_3_1.values()), "x", color="0.4", label="published, erased once")
+    for q, color in zip((1, 4), COLORS, strict=False):
+        published = [TABLE_3_2[q, b] for b in run["strides"]]
+        axis.plot(np.array(run["strides"]) + 0.4, published, "+", color=color, label=f"published, arg-max, Q = {q}")
     axis.set(xlabel="erased tokens $B$", ylim=(0.2, 1.02), xticks=[1, 2, 4, 6, 8])
 
 
 figure, axes = plt.subplots(1, 2, figsize=(PAGE, 3.2), sharey=True)
 for axis, kind in zip(axes, oracles, strict=True):
     panel_strides(axis, mended[kind])
-    axis.set_title(f"oracle of the kind {kind}")
+    axis.set_title({"bracket": "a bracket is misread", "moment": "a moment is bad"}[kind])
 axes[0].set_ylabel("share of right completions")
 figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
 run.save_figure(figure, "trees-backtracking")
 
 # %% [markdown]
-# Right completions from prefixes before a mistake, with 95% intervals over prompts; published values of another model as grey crosses. Eight erased tokens mend more than one under both kinds of mistakes; under misread brackets two mend no more than one. A larger quota adds little with arg-max, which puts the same tokens in again, and more where the erased tokens are sampled.
+# Right completions from prefixes before a mistake, with 95% intervals over prompts; published values of another model as crosses (Tables 3.1 and 3.2; its row of Q = 2 is in the table). Points at one B are drawn side by side. Eight erased tokens mend more than one under both kinds of mistakes; under misread brackets two mend no more than one. A larger quota adds little with arg-max, which puts the same tokens in again, and more where the erased tokens are sampled.
 # So the published gains of quota and arg-max do not follow from wrong closings alone. The figure does not say what a trained model does: there arg-max may lead back to prefixes that it knows.
 
 # %% [markdown]
@@ -817,14 +840,19 @@ for kind in bracket_attention.EMBEDDINGS:
 
 # %%
 def panel_stacks(axis):
-    for kind, color, marker in zip(bracket_attention.EMBEDDINGS, COLORS, MARKERS, strict=False):
-        table = stacks[kind, "random"]
+    for k, (kind, color) in enumerate(zip(bracket_attention.EMBEDDINGS, COLORS, strict=False)):
+        table, marker = stacks[kind, "random"], MARKERS[k]
         bands = pd.concat(
             [stats.mean_band(own[["wrong"]].to_numpy(float), within=(0, 1)) for _, own in table.groupby("length")],
             ignore_index=True,
         )
         plotting.interval_bars(
-            axis, run["stack_lengths"], bands, color=color, fmt=f"{marker}-", label=f"random, {kind}"
+            axis,
+            np.array(run["stack_lengths"]) * 1.09 ** (k - 1),
+            bands,
+            color=color,
+            fmt=f"{marker}-",
+            label=f"random, {kind}",
         )
     balanced = (
         pd.concat([stacks[kind, "balanced"] for kind in bracket_attention.EMBEDDINGS]).groupby("length").wrong.mean()
