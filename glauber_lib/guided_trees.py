@@ -324,8 +324,7 @@ def survey_guides(name: str, length: int, epsilons: ArrayLike, n_guides: int, se
     DataFrame
         A row for each epsilon and guide: ``epsilon``, ``guide``; the distances of ``action``-level guidance, of the
         ``first_leaf`` and of the ``stationary`` law on leaves; ``gap`` of the chain; ``defect``, its net flow in
-        equilibrium. Of the first `SOLVED` guides the stationary law is solved from the matrix; of others the closed
-        form is checked against it.
+        equilibrium. The law of the first `SOLVED` guides is solved from the matrix, of others checked against it.
 
     Raises
     ------
@@ -372,6 +371,21 @@ def simulate_costs(length: int, runs: int, seed: int = 0) -> dict[str, np.ndarra
                 calls[name][left] += size
                 left = left[rng.integers(2, size=(len(left), size)).any(1)]
     return calls
+
+
+def simulate_tokenwise(name: str, length: int, runs: int, seed: int = 0) -> np.ndarray:
+    """Strings int64[runs, length] by tokenwise rejection with a perfect verifier of a `constraint`: each token is drawn
+    uniformly until some string with a reward extends the prefix. ValueError as `constraint`, or for no run.
+    """
+    reward, runs = constraint(name, length), check_count(runs, "runs", 1, 10**5)
+    right, rng = extendable(uniform_strings(length), reward), np.random.default_rng([check_seed(seed), 79])
+    strings = np.zeros((runs, length), np.int64)
+    for h, level in enumerate(right[1:], 1):
+        left = np.arange(runs)
+        while len(left):
+            strings[left, h - 1] = rng.integers(2, size=len(left))
+            left = left[level[tuple(strings[left, :h].T)] == 0]
+    return strings
 
 
 def search_queries(length: int, runs: int, seed: int = 0) -> np.ndarray:

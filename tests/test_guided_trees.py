@@ -151,3 +151,15 @@ def test_what_is_no_law_or_guide_is_refused():
     ):  # fmt: skip
         with pytest.raises(ValueError, match=r"must|need|leads|may"):
             call()
+
+
+@pytest.mark.parametrize("name", ["some zero", "parity", "zeros"])
+def test_simulated_tokenwise_rejection_has_its_exact_law(name):
+    strings = trees.simulate_tokenwise(name, 3, 20_000, seed=1)
+    law = trees.action_law(
+        trees.uniform_strings(3), trees.extendable(trees.uniform_strings(3), trees.constraint(name, 3))
+    )
+    counts = np.bincount(strings @ [4, 2, 1], minlength=8) / 20_000
+    assert np.abs(counts - law).max() < 4 * 0.5 / 20_000**0.5
+    with pytest.raises(ValueError, match="runs"):
+        trees.simulate_tokenwise(name, 3, 0)
