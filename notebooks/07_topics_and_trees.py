@@ -553,7 +553,7 @@ panel_rectangles(axes[1, 1])
 run.save_figure(figure, "topics-glauber")
 
 # %% [markdown]
-# Above, chains from documents of the generator, with 95% intervals over documents. Left: the plug-in loses its diversity at about the rate of the dotted line, the formula, here a little above it at every look; the other two keep it. Right: the exact chain forgets the deviations of its counts by its gap, the trained one several times as fast, the plug-in never. Below, left: mean times to leave two topics, which double with every token. Right: distribution of Δ; what is below 1e-8, all rounding, is drawn there.
+# Above, chains from documents of the generator, with 95% intervals over documents. Left: the plug-in loses its diversity at about the rate of the dotted line, the formula, here a little above it at every look; the other two keep it. Right: the exact chain forgets the deviations of its counts by its gap, the trained one several times as fast, the plug-in never. Below, left: mean times to leave two topics, which in the end double with every token. Right: distribution of Δ; what is below 1e-8, all rounding, is drawn there.
 # The figure does not show which of its errors makes the trained chain forget.
 
 # %% [markdown]
@@ -911,13 +911,13 @@ run.save_table(pd.DataFrame(published, columns=columns), "topics-and-trees-publi
 
 # %% [markdown]
 # ## What was found
-# The numbers are those of the default profile: three trainings of 1,000 steps, 100 documents of 50 tokens, 30 wrong guides, 2,000 new prompts. Optima, gaps, trees and costs are exact, or a simulation beside its exact value. About 70 verdicts stand side by side, without a correction for their number.
+# The numbers are those of the default profile: three trainings of 1,000 steps, 100 documents of 50 tokens, 30 wrong guides, 2,000 new prompts. Optima, gaps, trees and costs are exact, or a simulation beside its exact value. In all 66 verdicts stand side by side, without a correction for their number.
 #
 # **Seen.** The closed form of Theorem 2.1.2 is the least-squares solution (`least-squares`). At T = 100, v = 300 the best attention lies within its asymptotic bounds: γ 2.6 to 7.6 times above its lower end, β 4.5 to 6.6 times below its upper one (`block-attention`, `diagonal-attention`).
 # Trained attention prefers its own topic (`same-topic-attention`); trained values and embeddings have blocks, in every training made (`blocks`, `embedding-blocks`, measured).
 # The exact chain has the gap of a Moran model (`gap`). Basins with two of three topics deepen by a factor that tends to two with every token, and section 02's equations predict the times to leave them (`basin-gap`, `escape`).
 # The rectangle test passes its null, on exact conditionals and on a trained model that is a joint by construction; trained attention fits no joint (`rectangles-exact`, `tied-embeddings-are-a-joint`, `rectangles-trained`). Values under uniform attention fit none either, with a mean Δ some twenty times as small (`rectangles-uniform`): what they read from the two sites of a rectangle ranks alike (Spearman's ρ 0.89), what trained attention reads hardly does (0.05 to 0.22). Few rectangles carry the mean under attention: the largest 5% hold 36 to 46% of it.
-# Attention costs accuracy here: the conditionals under uniform attention are nearer to the exact ones, 0.19 nats against 0.30 to 0.35 (`price`; one uniform training, documents shorter than trained on). So misfit and faster forgetting are of a poor fit.
+# Attention costs accuracy here: the conditionals under uniform attention are nearer to the exact ones, 0.19 nats against 0.30 to 0.35 (`price`; one uniform training, documents shorter than trained on). So misfit and faster forgetting may be those of a poor fit.
 # On the tree any guide is compatible: the stationary law, asked of the matrix, is exact while action-level guidance and the first leaf are not (`stationary-law`, `reversible`, `backtracking-corrects`, `first-leaf-is-biased`). The two constraints are nearly one measurement: both leave the target almost uniform.
 # Erasing eight tokens mends more than erasing one (`larger-stride`). With sampled regeneration a larger quota mends more (`larger-quota-sampled`). Balanced attention reads stacks of any length tried, one attention without balance does not (`balanced-attention`, `unbalanced-attention`).
 #
