@@ -21,9 +21,10 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from glauber_lib.checks import check_count, check_numbers, check_seed
-from glauber_lib.exact import DENSE, Sparse, escape_times
+from glauber_lib.exact import DENSE, Sparse, escape_times, reversibility_defect, stationary_law
 from glauber_lib.topic_models import check_within
 
+SOLVED = 5  # guides of each epsilon whose stationary law is solved: a tenth of a second each at 511 nodes
 Guide = Sequence[ArrayLike]  # values of the prefixes of length 0 .. H, each float64[K, ..., K]
 
 
@@ -322,7 +323,8 @@ def survey_guides(name: str, length: int, epsilons: ArrayLike, n_guides: int, se
     -------
     DataFrame
         A row for each epsilon and guide: ``epsilon``, ``guide``; the distances of ``action``-level guidance, of the
-        ``first_leaf`` and of the ``stationary`` law on leaves; ``gap``, of the chain.
+        ``first_leaf`` and of the ``stationary`` law on leaves; ``gap`` of the chain; ``defect``, its net flow in
+        equilibrium. The law of the first `SOLVED` guides is solved from the matrix, of others checked against it.
 
     Raises
     ------
@@ -340,9 +342,10 @@ def survey_guides(name: str, length: int, epsilons: ArrayLike, n_guides: int, se
         for guide in range(n_guides):
             wrong = disturbed(values, epsilon, check_seed(seed) + guide)
             tree = guided_chain(reference, wrong)
-            found = far(action_law(reference, wrong)), far(tree.first_leaf_law()), far(tree.leaf_law())
-            rows.append((epsilon, guide, *found, tree.gap()))
-    return pd.DataFrame(rows, columns=["epsilon", "guide", "action", "first_leaf", "stationary", "gap"])
+            law = stationary_law(tree.matrix) if guide < SOLVED else tree.law
+            found = far(action_law(reference, wrong)), far(tree.first_leaf_law()), far(tree.leaf_law(law))
+            rows.append((epsilon, guide, *found, tree.gap(), reversibility_defect(tree.matrix, law=law)))
+    return pd.DataFrame(rows, columns=["epsilon", "guide", "action", "first_leaf", "stationary", "gap", "defect"])
 
 
 def simulate_costs(length: int, runs: int, seed: int = 0) -> dict[str, np.ndarray]:
@@ -368,6 +371,21 @@ def simulate_costs(length: int, runs: int, seed: int = 0) -> dict[str, np.ndarra
                 calls[name][left] += size
                 left = left[rng.integers(2, size=(len(left), size)).any(1)]
     return calls
+
+
+def simulate_tokenwise(name: str, length: int, runs: int, seed: int = 0) -> np.ndarray:
+    """Strings int64[runs, length] by tokenwise rejection with a perfect verifier of a `constraint`: each token is drawn
+    uniformly until some string with a reward extends the prefix. ValueError as `constraint`, or for no run.
+    """
+    reward, runs = constraint(name, length), check_count(runs, "runs", 1, 10**5)
+    right, rng = extendable(uniform_strings(length), reward), np.random.default_rng([check_seed(seed), 79])
+    strings = np.zeros((runs, length), np.int64)
+    for h, level in enumerate(right[1:], 1):
+        left = np.arange(runs)
+        while len(left):
+            strings[left, h - 1] = rng.integers(2, size=len(left))
+            left = left[level[tuple(strings[left, :h].T)] == 0]
+    return strings
 
 
 def search_queries(length: int, runs: int, seed: int = 0) -> np.ndarray:

@@ -1,5 +1,7 @@
 """The chain on the tree of prefixes: the closed forms of the thesis's claims, for exact and for wrong guides."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -74,9 +76,27 @@ def test_a_wrong_guide_costs_action_level_guidance_most_and_the_stationary_law_n
     assert (
         (found.action > found.first_leaf).all() and (found.first_leaf > 0.03).all() and found.stationary.max() < 1e-14
     )
+    assert found.defect.max() < 1e-12
     wrong = trees.disturbed(trees.exact_values(reference, reward), 0.3, 2)
     assert total_variation(trees.action_law(reference, wrong), target) == pytest.approx(found.action[2])
     assert (np.abs(np.log(wrong[3] / trees.exact_values(reference, reward)[3])) - np.log(1.3) < 1e-12).all()
+
+
+def test_a_survey_asks_the_matrix_for_the_stationary_law(monkeypatch):
+    def wrong_chain(reference, values):
+        tree = build(reference, values)
+        odd = tree.matrix.tolil()
+        odd[0] = 0.5 * odd[0]  # the root stays too long
+        odd[0, 0] += 0.5
+        odd[1, 0], odd[1, 1] = odd[1, 0] / 2, odd[1, 1] + odd[1, 0] / 2
+        return replace(tree, matrix=odd.tocsr())
+
+    build = trees.guided_chain
+    monkeypatch.setattr(trees, "guided_chain", wrong_chain)
+    assert trees.survey_guides("some zero", 4, [0.3], 1).stationary.max() > 1e-3
+    monkeypatch.setattr(trees, "SOLVED", 0)
+    with pytest.raises(ValueError):
+        trees.survey_guides("some zero", 4, [0.3], 1)
 
 
 def test_runs_of_the_chain_have_its_exact_time_and_first_leaf():
@@ -131,3 +151,15 @@ def test_what_is_no_law_or_guide_is_refused():
     ):  # fmt: skip
         with pytest.raises(ValueError, match=r"must|need|leads|may"):
             call()
+
+
+@pytest.mark.parametrize("name", ["some zero", "parity", "zeros"])
+def test_simulated_tokenwise_rejection_has_its_exact_law(name):
+    strings = trees.simulate_tokenwise(name, 3, 20_000, seed=1)
+    law = trees.action_law(
+        trees.uniform_strings(3), trees.extendable(trees.uniform_strings(3), trees.constraint(name, 3))
+    )
+    counts = np.bincount(strings @ [4, 2, 1], minlength=8) / 20_000
+    assert np.abs(counts - law).max() < 4 * 0.5 / 20_000**0.5
+    with pytest.raises(ValueError, match="runs"):
+        trees.simulate_tokenwise(name, 3, 0)
