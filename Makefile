@@ -4,6 +4,7 @@ PROFILE ?= mini
 NOTEBOOK ?=
 MODEL ?=
 BUILD ?= build/models
+TESTERS ?= 3  # processes of the tests: one more than cores of CI, as some of them wait for what they start
 PY := .venv/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -38,7 +39,7 @@ static: .venv/installed  ## lint, format and types alone
 	$(PY) -m pyright
 
 test: static .venv/chromium/chromium  ## lint, format, types, all unit tests, then the notebooks in the smoke profile, run twice and compared (nbval; figures and tables to the byte), and their site in a browser
-	$(PY) -m pytest -q -n auto --maxprocesses 4
+	$(PY) -m pytest -q -n $(TESTERS) --dist worksteal
 	rm -rf build/smoke
 	OMP_NUM_THREADS=1 $(PY) -m glauber_lib.paper --profile smoke --force
 	OMP_NUM_THREADS=1 $(PY) -m glauber_lib.paper --profile smoke --force --companions

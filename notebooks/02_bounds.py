@@ -375,7 +375,7 @@ run.claim("bounds/chain-contexts-contract-earlier", earlier, note=note)
 one = contraction.median_estimate(contraction.crossings(taus, measured.by_context))
 interval = one.interval and tuple(thresholds["alpha"] / end for end in reversed(one.interval))
 typical = Estimate(thresholds["alpha"] / one.value, interval, one.n, "contexts")
-note = f"n = {n}, {run['replacements']} replacements, α of all contexts {thresholds['alpha']:.3g} over that of one {one.value:.3g}; of {top.value / center.value:.3g} in all"
+note = f"n = {n}, {run['replacements']} replacements, α of all contexts {thresholds['alpha']:.3g} over that of one {one.value:.3g}; of {top.value / center.value:.3g} in all; interval that of the median alone"
 run.claim("bounds/typical-contexts", typical, note=note)
 
 
