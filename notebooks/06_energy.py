@@ -993,7 +993,6 @@ looks = np.unique(np.linspace(0, n_steps, min(n_steps, 8) + 1).astype(int))
 plain_log = np.stack([causal.log_prob(state).numpy() for state in plain.states(looks)]) / n
 
 # %%
-# NBVAL_CHECK_OUTPUT
 bootstrap = {"unit": "chains", "seed": run.seed, "n_resamples": run["resamples"]}
 read = causal.states(run.passages(causal, n=n).text, n=n)  # how common tokens are elsewhere
 frequency = np.bincount(read.ravel(), minlength=causal.n_tokens) + 1.0
@@ -1016,6 +1015,8 @@ def told_apart(one, other):
     return permutation.group_difference(scaled, np.repeat([0, 1], len(one)), blocks=pairs, seed=run.seed)[1]
 
 
+# %%
+# NBVAL_CHECK_OUTPUT
 p, plain_end = told_apart(before, after), plain.states(looks[-1:])[0]
 p_plain = told_apart(before, summary(plain_end, plain_log[-1]))
 change = (kept.log_prob[-1] - kept.log_prob[0]) / n

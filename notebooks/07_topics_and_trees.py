@@ -57,6 +57,7 @@ MARKERS = "osD^vPX"
 sampled = {"seed": run.seed, "n_resamples": run["resamples"]}
 
 
+# %%
 def exactly(value, unit, n=1):
     return Estimate(float(value), None, n, unit, "exact")
 
@@ -389,6 +390,8 @@ largest = exactly(tables["tied embeddings"].delta.max(), "rectangles", run["rect
 run.claim("topics_and_trees/topics/tied-embeddings-are-a-joint", largest)
 
 
+# %%
+# NBVAL_CHECK_OUTPUT
 def kl_from_exact(model, texts):
     """KL from the exact conditional to the model's, of the first token of each document."""
     first_sites = np.zeros(len(texts), int)
